@@ -1,0 +1,111 @@
+"""Options are checked when they are made, with errors that say what was given."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError
+from typing import Any
+
+import pytest
+
+from deltastore.errors import DeltaStoreError, InvalidArgumentError, InvalidTypeError
+from deltastore.options import SnapshotBounds, StoreOptions
+
+
+@pytest.mark.parametrize("name", ["updates", "supersteps"])
+@pytest.mark.parametrize("value", [1, 10**9, None])
+def test_bounds_take_any_count_and_none(name: str, value: int | None) -> None:
+    """None is how a bound is turned off."""
+    given: dict[str, Any] = {name: value}
+    assert value == getattr(SnapshotBounds(**given), name)
+
+
+@pytest.mark.parametrize("name", ["updates", "supersteps"])
+@pytest.mark.parametrize("value", [0, -1])
+def test_a_bound_below_one_is_refused(name: str, value: int) -> None:
+    """It could mean "always" or "never"; the message names the value and the way out."""
+    given: dict[str, Any] = {name: value}
+    with pytest.raises(InvalidArgumentError, match=rf"{name}={value}\): .*{name}=None"):
+        SnapshotBounds(**given)
+
+
+@pytest.mark.parametrize("name", ["updates", "supersteps"])
+@pytest.mark.parametrize("value", [True, 1.0, "1", [1]])
+def test_a_bound_of_another_type_is_refused(name: str, value: Any) -> None:
+    """True is no 1: it is a flag somebody put in the wrong place."""
+    with pytest.raises(InvalidTypeError, match=type(value).__name__):
+        SnapshotBounds(**{name: value})
+
+
+@pytest.mark.parametrize("ratio", [0, -1.0, float("inf"), float("nan")])
+def test_a_ratio_must_be_above_zero_and_finite(ratio: float) -> None:
+    """With NaN every comparison is false and nothing would ever be stored whole."""
+    with pytest.raises(InvalidArgumentError, match="ratio"):
+        SnapshotBounds(ratio=ratio)
+
+
+@pytest.mark.parametrize("ratio", [True, "1", None])
+def test_a_ratio_of_another_type_is_refused(ratio: Any) -> None:
+    """As for the counts."""
+    with pytest.raises(InvalidTypeError, match="ratio"):
+        SnapshotBounds(ratio=ratio)
+
+
+@pytest.mark.parametrize("ratio", [1, 0.01, 1e300])
+def test_any_positive_ratio_is_taken(ratio: float) -> None:
+    """An int is a number."""
+    assert ratio == SnapshotBounds(ratio=ratio).ratio
+
+
+@pytest.mark.parametrize("durability", ["", "FULL", None, 1, []])
+def test_an_unknown_durability_is_refused(durability: Any) -> None:
+    """A typo must not silently give less than was asked for."""
+    with pytest.raises(InvalidArgumentError, match="full, normal"):
+        StoreOptions(durability=durability)
+
+
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [
+        ("value_cache_bytes", 0),
+        ("header_cache_entries", 64),
+        ("writes_cache_bytes", 0),
+        ("verify_bytes_max", 0),
+    ],
+)
+def test_sizes_have_a_least_value_and_are_ints(name: str, least: int) -> None:
+    """A chain of headers must fit its cache; the other sizes may be turned off."""
+    given: dict[str, Any] = {name: least}
+    assert least == getattr(StoreOptions(**given), name)
+    given = {name: least - 1}
+    with pytest.raises(InvalidArgumentError, match=f"{name} must be at least {least}"):
+        StoreOptions(**given)
+    for value in (True, 1e3, "64", None):
+        given = {name: value}
+        with pytest.raises(InvalidTypeError, match=name):
+            StoreOptions(**given)
+
+
+@pytest.mark.parametrize("bounds", [None, 1_000, {"updates": 1}])
+def test_bounds_must_be_bounds(bounds: Any) -> None:
+    """A dict would only fail at the first put."""
+    with pytest.raises(InvalidTypeError, match="SnapshotBounds"):
+        StoreOptions(bounds=bounds)
+
+
+def test_options_cannot_be_changed_or_given_by_position() -> None:
+    """A store reads them at any time; and their order is nobody's to rely on."""
+    options = StoreOptions()
+    with pytest.raises(FrozenInstanceError):
+        options.read_only = True  # type: ignore[misc]
+    positional: Any = StoreOptions
+    with pytest.raises(TypeError):
+        positional(SnapshotBounds())
+
+
+def test_wrong_options_are_errors_of_the_tree_and_of_python() -> None:
+    """Callers catch either."""
+    value: Any
+    for value, kind in ((0, ValueError), ("1", TypeError)):
+        with pytest.raises(kind) as caught:
+            SnapshotBounds(updates=value)
+        assert isinstance(caught.value, DeltaStoreError)

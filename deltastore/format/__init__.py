@@ -1,0 +1,1 @@
+"""What is on disk: keys, frames and the payloads inside them. Pure functions of bytes."""

@@ -1,0 +1,1 @@
+"""Ordered, transactional key-value stores of bytes. The seam is `deltastore.engine.api`."""

@@ -1,0 +1,58 @@
+"""The bounds of keys and values (E1, E8 of `deltastore.engine.api`), checked before any effect.
+
+Pure functions, shared by the engines; nothing here knows a store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from deltastore.engine.api import VALUE_BYTES_MAX
+from deltastore.errors import InvalidArgumentError
+
+KEY_BYTES_MAX: Final = 511  # what LMDB 0.9 was built with
+
+
+def check_key(key: bytes) -> None:
+    """Check that a key has 1 to 511 bytes.
+
+    Raises:
+        InvalidArgumentError: It has not.
+    """
+    if not 0 < len(key) <= KEY_BYTES_MAX:
+        raise InvalidArgumentError(
+            f"key must be 1 to {KEY_BYTES_MAX} bytes (got {len(key)}: {bytes(key[:24]).hex()}...); "
+            "shorten or hash the id it is made of"
+        )
+
+
+def check_keys(keys: Sequence[bytes]) -> None:
+    """Check every key as `check_key` does; cost: two passes in C."""
+    if keys and not 0 < min(map(len, keys)) <= max(map(len, keys)) <= KEY_BYTES_MAX:
+        for key in keys:
+            check_key(key)
+
+
+def check_pair(key: bytes, value: bytes) -> None:
+    """Check a key as `check_key` does, and that its value has at most `VALUE_BYTES_MAX` bytes.
+
+    Raises:
+        InvalidArgumentError: One of them is out of bounds.
+    """
+    check_key(key)
+    if len(value) > VALUE_BYTES_MAX:
+        raise InvalidArgumentError(
+            f"value must be at most {VALUE_BYTES_MAX} bytes (got {len(value)}, key {key.hex()}); "
+            "store it in parts"
+        )
+
+
+def check_limit(limit: int | None) -> None:
+    """Check that a bound on a number of pairs is none or at least 0.
+
+    Raises:
+        InvalidArgumentError: It is negative.
+    """
+    if limit is not None and limit < 0:
+        raise InvalidArgumentError(f"limit must be at least 0 (got {limit}); use None for no bound")

@@ -1,0 +1,399 @@
+"""Commit the operations of many callers in few transactions.
+
+An *op* is a function of a transaction. It may be run several times, each time in a transaction that
+shows no trace of the run before, and has no effect outside of it. The *queue* holds ops in the
+order they came; that is the order they take effect in. The *leader* is the one thread that commits:
+it takes the front of the queue, its *batch*, runs it in one write transaction, tells every caller
+its outcome, and hands the lead on. A sync caller leads when nobody does or when it is handed the
+lead; otherwise it sleeps on a lock of its own. The *drain thread* leads when only async ops wait.
+
+Nobody lingers for a fuller batch: the queue fills while the commit before it is flushed. An op
+stays in the queue until its outcome is known, so an interrupted leader has nothing to put back.
+Knows nothing of what ops do, never runs one outside a transaction, and never holds the
+queue's lock while an op, a commit or a callback runs.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Final, TypeVar
+
+from deltastore.engine.api import Engine, Transaction
+from deltastore.errors import EngineError, RetryTransactionError, StoreClosedError
+
+T = TypeVar("T")
+Op = Callable[[Transaction], T]
+
+RETRIES_MAX: Final = 64  # in a row; an engine that grows doubles, so more means it cannot
+EXHAUSTED: Final = f"nothing was stored: the engine undid this {RETRIES_MAX + 1} times in a row"
+CLOSED: Final = "the store is closed; open it again to write"
+IN_DOUBT: Final = (
+    "the committing thread was interrupted in the commit, so it is unknown whether this operation "
+    "is stored; read it back, or run it again where that is harmless"
+)
+IDLE_SECONDS: Final = 10.0  # a drain thread without work ends after this
+
+
+@dataclass(slots=True, eq=False)
+class _Pending:
+    """An op in the queue, and its outcome. The drain thread has one too, which is never queued."""
+
+    op: Op[Any]
+    after: Callable[[Any], None] | None = None
+    done: Callable[[Any, BaseException | None], None] | None = None  # of an async op, always
+    # Held while a sync caller, or the drain thread, has nothing to do.
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    result: Any = None
+    error: BaseException | None = None
+    decided: bool = False  # `result` or `error` is final
+    told: bool = False  # the caller knows; set last
+
+    def fail(self, error: BaseException) -> None:
+        self.result = None
+        self.error = error
+        self.decided = True
+
+
+class CommitQueue:
+    """Group commit over an engine; every method may be called from any thread.
+
+    Callbacks (`after`, `done`) run after the commit, on the committing thread, in commit order.
+    They must not raise, nor call `run`, `flush` or `close`. One that an interruption of that thread
+    cuts short is called again.
+
+    A child of fork() starts with an empty queue; ops queued at the fork are the parent's.
+    """
+
+    def __init__(self, engine: Engine, *, batch_max: int = 512) -> None:
+        """Make a queue, without starting a thread or touching the engine.
+
+        Args:
+            batch_max: Ops in one transaction, at least 1; bounds its memory and how long it takes.
+        """
+        assert batch_max >= 1
+        self._engine = engine
+        self._batch_max = batch_max
+        self._closed = False
+        self._renew()
+        _queues.add(self)
+
+    def _renew(self) -> None:
+        """Start over with nothing queued and nobody leading."""
+        self._lock = threading.Lock()
+        self._queue: deque[_Pending] = deque()
+        self._callers: deque[_Pending] = deque()  # the sync ops among them, same order
+        self._running: list[_Pending] = []  # the leader's batch; a prefix of the queue
+        self._leader: _Pending | None = None  # None: nothing queued, or no thread to be had for it
+        self._leader_thread = 0  # while a batch runs
+        self._drain: _Pending | None = None
+        self._drain_thread: threading.Thread | None = None
+
+    def run(self, op: Op[T], *, after: Callable[[T], None] | None = None) -> T:
+        """Run `op` in a write transaction and return its result once that is committed.
+
+        Args:
+            op: May be run more than once, on any thread. Must not call this queue.
+            after: Called with the result, before this call returns.
+
+        Raises:
+            StoreClosedError, ForkedStoreError: As `Engine.check`, or the queue was closed.
+            EngineError: The commit failed and `op` had no effect, which is unknown only where the
+                message says so: after an interruption of the committing thread.
+            Exception: What `op` raised; it had no effect and the ops beside it are not concerned.
+            KeyboardInterrupt: And other interruptions: `op` took effect whole or not at all.
+
+        Cost: about 4 us beside the transaction, which is shared with the ops that came while the
+            one before it was committed. An op that raises makes its batch run once more.
+        """
+        self._engine.check()
+        entry = _Pending(op, after)
+        self._perform(entry, closing=False)
+        error, entry.error = entry.error, None
+        if error is None:
+            result: T = entry.result
+            return result
+        try:
+            raise error
+        finally:
+            del error  # its traceback holds this frame: no cycle
+
+    def submit(self, op: Op[T], done: Callable[[T | None, BaseException | None], None]) -> None:
+        """Queue `op` and return without waiting for any I/O.
+
+        Args:
+            op: As for `run`.
+            done: Called with `(result, None)` or `(None, error)`; errors are those of `run`.
+
+        Raises (and then does not call `done`):
+            StoreClosedError, ForkedStoreError: As for `run`.
+            EngineError: No thread to commit on could be started.
+        """
+        self._engine.check()
+        entry = _Pending(op, None, done)
+        with self._lock:
+            if self._closed:
+                raise StoreClosedError(CLOSED)
+            self._queue.append(entry)
+            if self._leader is None:
+                self._hand_over(None)
+                if self._leader is None:
+                    self._queue.pop()
+                    raise EngineError("no thread could be started to commit async operations")
+
+    def flush(self) -> None:
+        """Return when every op queued before is committed or failed, and its callback was called.
+
+        Raises:
+            StoreClosedError, ForkedStoreError: As for `run`.
+        """
+        self._engine.check()
+        self._settle_queue(closing=False)
+
+    def close(self) -> None:
+        """Refuse new ops, finish those queued, end the drain thread. Closing twice is no error.
+
+        Raises:
+            ForkedStoreError: As for `run`.
+        """
+        try:
+            self._engine.check()
+        except StoreClosedError:
+            pass  # what is still queued fails with this very error
+        self._settle_queue(closing=True)
+        with self._lock:
+            thread = self._drain_thread
+            if self._drain is not None:
+                _wake(self._drain)
+        if thread is not None:
+            thread.join()
+
+    def _settle_queue(self, *, closing: bool) -> None:
+        with self._lock:
+            self._closed = self._closed or closing
+            if self._leader is None and not self._queue:
+                return
+        # First in, first out: when an op of our own is through, so are those before it.
+        self._perform(_Pending(_nothing), closing=closing)
+
+    def _perform(self, entry: _Pending, *, closing: bool) -> None:
+        """Queue a sync op; lead or sleep until its outcome is known."""
+        entry.lock.acquire()
+        try:
+            with self._lock:
+                if self._leader_thread == threading.get_ident():
+                    raise AssertionError("an op or callback waits for its own commit queue")
+                if self._closed and not closing:
+                    raise StoreClosedError(CLOSED)
+                self._queue.append(entry)
+                self._callers.append(entry)
+                if self._leader is None:
+                    self._leader = entry
+            while True:
+                if self._leader is entry:
+                    self._lead(entry)
+                elif entry.told:
+                    return
+                else:
+                    entry.lock.acquire()
+        except BaseException:
+            self._abandon(entry)
+            raise
+
+    def _lead(self, own: _Pending) -> None:
+        """Commit one batch and hand the lead on, perhaps to oneself."""
+        with self._lock:
+            batch = list(islice(self._queue, self._batch_max))
+            self._running = batch
+            self._leader_thread = threading.get_ident()
+        self._commit(batch)
+        bug = self._tell(batch)
+        with self._lock:
+            self._hand_over(own)
+        if bug is not None:
+            raise AssertionError("a `done` callback of a commit queue raised") from bug
+
+    def _commit(self, batch: list[_Pending]) -> None:
+        """Decide every op of `batch`."""
+        live = batch
+        try:
+            while live:
+                live = self._transact(live)
+        except Exception as error:  # noqa: BLE001 - it goes to the callers
+            if len(live) == 1:
+                live[0].fail(error)
+                return
+        # Not for the op that cannot be stored to take the others with it: each on its own.
+        for entry in live:
+            self._commit([entry])
+
+    def _transact(self, live: list[_Pending]) -> list[_Pending]:
+        """Run and commit `live` in one transaction; return those that are to be run again.
+
+        Raises what the engine raised, also under an op: the op that finds a disk full need not be
+        the one that filled it.
+        """
+        retry: RetryTransactionError | None = None
+        for _ in range(RETRIES_MAX + 1):
+            at: _Pending | None = None
+            ran = False
+            try:
+                with self._engine.begin(write=True, scope=b"") as txn:
+                    for at in live:
+                        at.result = at.op(txn)
+                    at = None
+                    ran = True
+                for entry in live:
+                    entry.decided = True
+                return []
+            except RetryTransactionError as error:
+                retry = error.with_traceback(None)
+            except EngineError:
+                raise
+            except BaseException as error:
+                if at is not None and not _interrupts(error):
+                    at.fail(error)
+                    return [entry for entry in live if entry is not at]
+                if ran and not isinstance(error, Exception):
+                    _fail_rest(live, IN_DOUBT)
+                raise
+        _fail_rest(live, f"{EXHAUSTED}: {retry}")
+        return []
+
+    def _tell(self, batch: list[_Pending]) -> BaseException | None:
+        """Tell the callers of decided ops, in commit order; may be resumed by a second call.
+
+        Returns what a `done` raised, a bug that no caller would hear of.
+        """
+        bug: BaseException | None = None
+        for entry in (entry for entry in batch if entry.decided and not entry.told):
+            try:
+                if entry.done is not None:
+                    entry.done(entry.result, entry.error)
+                elif entry.after is not None and entry.error is None:
+                    entry.after(entry.result)
+            except BaseException as error:
+                if _interrupts(error):
+                    raise
+                if entry.done is not None:
+                    bug = error
+                entry.error = AssertionError("the `after` callback of a committed op raised")
+                entry.error.__cause__ = error
+            entry.op = _nothing  # an error of another op may keep this entry, not what it stored
+            entry.told = True
+            if entry.done is None:
+                entry.lock.release()
+            else:
+                entry.error = None
+        return bug
+
+    def _hand_over(self, own: _Pending | None) -> None:
+        """Drop what is done from the front of the queue and name a new leader, under the lock."""
+        self._running = []
+        self._leader_thread = 0
+        queue, callers = self._queue, self._callers
+        while queue and queue[0].told:
+            queue.popleft()
+        while callers and callers[0].told:
+            callers.popleft()
+        if callers:
+            heir = callers[0]
+            self._leader = heir
+            if heir is not own:
+                heir.lock.release()
+        elif queue:
+            self._appoint_drain(own)
+        else:
+            self._leader = None
+
+    def _appoint_drain(self, own: _Pending | None) -> None:
+        """Give the drain thread the lead, under the lock; `own` keeps it if no thread can start."""
+        if self._drain is None:
+            drain = _Pending(_nothing)
+            drain.lock.acquire()
+            thread = threading.Thread(
+                target=self._run_drain, args=(drain,), name="deltastore-commit", daemon=True
+            )
+            try:
+                thread.start()
+            except RuntimeError:
+                self._leader = own
+                return
+            self._drain, self._drain_thread = drain, thread
+        _wake(self._drain)  # before the lead: an interruption in between must not leave it asleep
+        self._leader = self._drain
+
+    def _run_drain(self, drain: _Pending) -> None:
+        try:
+            while True:
+                if self._leader is drain:
+                    self._lead(drain)
+                    continue
+                woken = drain.lock.acquire(timeout=IDLE_SECONDS)
+                with self._lock:
+                    if self._leader is not drain and (self._closed or not woken):
+                        if self._drain is drain:
+                            self._drain = None
+                        return
+        except BaseException:
+            self._abandon(drain)
+            raise
+
+    def _abandon(self, own: _Pending) -> None:
+        """Leave because of an exception, but not while another thread commits the op of `own`."""
+        while True:
+            if self._leader is own:
+                self._tell(self._running)
+            with self._lock:
+                leads = self._leader is own
+                if own is self._drain:
+                    self._drain = None
+                if leads or own not in self._running:
+                    self._queue = deque(e for e in self._queue if e is not own and not e.told)
+                    self._callers = deque(e for e in self._callers if e is not own and not e.told)
+                    if leads:
+                        self._hand_over(None)
+                    return
+            if own.told:
+                return
+            own.lock.acquire()
+
+
+def _nothing(txn: Transaction) -> None:
+    pass
+
+
+def _wake(drain: _Pending) -> None:
+    """Call under the queue's lock: no two threads may release at once."""
+    if drain.lock.locked():
+        drain.lock.release()
+
+
+def _fail_rest(live: list[_Pending], message: str) -> None:
+    for entry in live:
+        if not entry.decided:
+            entry.fail(EngineError(message))
+
+
+def _interrupts(error: BaseException) -> bool:
+    """Interruptions come to the main thread; elsewhere it is the code that raises them."""
+    on_main = threading.get_ident() == threading.main_thread().ident
+    return on_main and not isinstance(error, Exception)
+
+
+_queues: weakref.WeakSet[CommitQueue] = weakref.WeakSet()
+
+
+def _renew_all() -> None:
+    for queue in list(_queues):
+        queue._renew()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+    # In the child before any other code: no thread of it can meet a lock held at the fork.
+    os.register_at_fork(after_in_child=_renew_all)

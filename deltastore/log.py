@@ -1,0 +1,393 @@
+"""The log: reading and writing the records of one stream inside one transaction.
+
+A *stream reader* resolves cids to headers, values and writes; what it returns was checked against
+its checksum and decoded. Headers are coded against their parents' and decoded ones are kept in a
+cache keyed by record key and checksum, so that a changed record is never served stale.
+
+Follows the parent links that decoding needs and no others; decides nothing about what is stored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from deltastore.absence import check_absent
+from deltastore.cache import WeightedCache
+from deltastore.directory import Stream
+from deltastore.engine.api import Transaction
+from deltastore.errors import BrokenChainError, CorruptionError, DecryptionError
+from deltastore.format import entries, frame, keys, layout
+from deltastore.format import header as header_format
+from deltastore.format import value as value_format
+from deltastore.format import writes as writes_format
+from deltastore.format.header import ClearHeader, Header
+from deltastore.format.value import Source, ValueRecord
+from deltastore.format.writes import Row, WritesRecord
+from deltastore.ids import FORM_TEXT, FORM_ULID, cid_length, id_from_cid
+from deltastore.types import Cipher
+
+_CHAIN_MAX: Final = 2 * layout.HEADER_WHOLE_EVERY
+_WRITES_WEIGHT: Final = 500  # bytes a decoded record costs beside its data
+_PROBES_MAX: Final = 1_024
+_SECRETS_MAX: Final = 64
+_LAST_KEY: Final = b"\xff"
+_WRITES_PAGE: Final = 32
+_HEADER_SUFFIX: Final = bytes([layout.KIND_HEADER])
+
+
+class HeaderEntry(NamedTuple):
+    """A decoded header, the digest its children are coded against, and its record's checksum."""
+
+    header: Header
+    digest: int
+    checksum: int
+
+
+class TaskRecord(NamedTuple):
+    """Where one task's writes are, or will be, and what is there now."""
+
+    key: bytes
+    record: WritesRecord | None
+
+
+class Caches:
+    """Decoded records, by key and checksum, so that a changed record is never served stale.
+
+    The cipher is kept in an entry so that its id, which is in the key, is not given to another one
+    while the entry lives.
+    """
+
+    __slots__ = ("headers", "writes")
+
+    def __init__(self, header_entries: int, writes_bytes: int) -> None:
+        self.headers: WeightedCache[tuple[HeaderEntry, Cipher | None]]
+        self.headers = WeightedCache(header_entries)
+        self.writes: WeightedCache[tuple[WritesRecord, Cipher | None]]
+        self.writes = WeightedCache(writes_bytes)
+
+
+class StoredWrites(NamedTuple):
+    """One task's writes and the suffix of the key they are under."""
+
+    suffix: int
+    record: WritesRecord
+
+
+@dataclass(slots=True)
+class StreamReader:
+    """Reads one stream in one transaction.
+
+    Attributes:
+        txn: Must be live; the reader ends with it.
+        stream: What to read.
+        cipher: Opens encrypted records; None where the serializer has none.
+        caches: Shared with other readers.
+    """
+
+    txn: Transaction
+    stream: Stream
+    cipher: Cipher | None
+    caches: Caches
+
+    def raw_header(self, cid: bytes) -> bytes | None:
+        """Return a checkpoint's header record as stored, or None."""
+        return self.txn.get(keys.header_key(self.stream.prefix, cid))
+
+    def check_absent(self, cid: bytes) -> None:
+        """Raise if a checkpoint that is not found may have been put out of sight by damage."""
+        try:
+            check_absent(self.txn, keys.header_key(self.stream.prefix, cid))
+        except CorruptionError as error:
+            raise self.locate(error, cid) from None
+
+    def clear(self, cid: bytes) -> ClearHeader | None:
+        """Return a header's parent link without decoding the rest; None if it is not stored."""
+        key = keys.header_key(self.stream.prefix, cid)
+        record = self.txn.get(key)
+        if record is None:
+            return None
+        try:
+            return header_format.parent_of(frame.peek(key, record, layout.KIND_HEADER))
+        except CorruptionError as error:
+            raise self.locate(error, cid) from None
+
+    def entry(self, cid: bytes) -> HeaderEntry | None:
+        """Return a decoded header, or None if the checkpoint is not stored.
+
+        Cost: one look-up when it was decoded before, else up to 32.
+
+        Raises:
+            CorruptionError: It, or a header it is coded against, is damaged.
+        """
+        raw = self.raw_header(cid)
+        return None if raw is None else self.decode(cid, raw)
+
+    def decode(self, cid: bytes, raw: bytes) -> HeaderEntry:
+        """As `entry`, for a record already read."""
+        pending: list[tuple[tuple[bytes, int, int], bytes, frame.Record]] = []
+        owner = id(self.cipher)
+        at = cid
+        try:
+            while True:
+                key = keys.header_key(self.stream.prefix, at)
+                cache_key = (key, frame.checksum(raw), owner)
+                hit = self.caches.headers.get(cache_key)
+                if hit is not None:
+                    entry = hit[0]
+                    break
+                record = frame.unseal(key, raw, layout.KIND_HEADER, self.cipher)
+                clear = header_format.parent_of(record.clear)
+                if not clear.is_difference:
+                    header = header_format.decode(record.clear, record.payload, at, None)
+                    entry = self._keep(cache_key, header)
+                    break
+                pending.append((cache_key, at, record))
+                raw, at = self._base(clear, len(pending))
+            for cache_key, at, record in reversed(pending):
+                header = header_format.decode(
+                    record.clear, record.payload, at, entry.header, base_digest=entry.digest
+                )
+                entry = self._keep(cache_key, header)
+        except CorruptionError as error:
+            raise self.locate(error, at) from None
+        except DecryptionError as error:
+            raise DecryptionError(f"{error} ({self.place(at)})") from None
+        return entry
+
+    def _base(self, clear: ClearHeader, chained: int) -> tuple[bytes, bytes]:
+        if clear.parent is None or chained > _CHAIN_MAX:
+            raise CorruptionError("header is a difference without an end to its chain")
+        raw = self.raw_header(clear.parent)
+        if raw is None:
+            raise BrokenChainError(
+                f"header is coded against parent {id_from_cid(clear.parent)}, which is gone"
+            )
+        return raw, clear.parent
+
+    def keep(self, cid: bytes, record: bytes, header: Header) -> None:
+        """Cache a header about to be stored; harmless if it then is not, as its key names it."""
+        key = keys.header_key(self.stream.prefix, cid)
+        self._keep((key, frame.checksum(record), id(self.cipher)), header)
+
+    def _keep(self, cache_key: tuple[bytes, int, int], header: Header) -> HeaderEntry:
+        entry = HeaderEntry(header, header_format.digest(header), cache_key[1])
+        self.caches.headers.put(cache_key, (entry, self.cipher), 1)
+        return entry
+
+    def value(self, cid: bytes, ordinal: int) -> ValueRecord:
+        """Return one stored value of a checkpoint, inline ones included.
+
+        Raises:
+            BrokenChainError: It is not there, though something refers to it.
+            CorruptionError: It is damaged.
+        """
+        key = keys.value_key(self.stream.prefix, cid, ordinal)
+        record = self.txn.get(key)
+        try:
+            if record is not None:
+                payload = frame.unseal(key, record, layout.KIND_VALUE, self.cipher).payload
+                return value_format.decode(payload)
+            entry = self.entry(cid)
+            typed = entry.header.inline.get(ordinal) if entry is not None else None
+            if entry is None or typed is None:
+                raise BrokenChainError(f"value {ordinal} is referred to, but is gone")
+            return ValueRecord(typed.type, entry.header.depth, None, typed.data)
+        except CorruptionError as error:
+            raise self.locate(error, cid) from None
+
+    def writes(self, cid: bytes) -> list[StoredWrites]:
+        """Return the writes of a checkpoint in replay order, one record a task."""
+        prefix = self.stream.prefix + cid + bytes([layout.KIND_WRITES])
+        found: list[StoredWrites] = []
+        start, limit, more = prefix, 2, True
+        while more:
+            page = self.txn.scan(start, _LAST_KEY, limit=limit)
+            more = len(page) == limit
+            for key, record in page:
+                if not key.startswith(prefix):
+                    frame.check(key, record)  # it may be of these writes, under a damaged key
+                    more = False
+                    break
+                writes = self.decode_writes(key, record, cid)
+                found.append(StoredWrites(int.from_bytes(key[-8:], "big"), writes))
+            start, limit = page[-1][0] + b"\x00" if page else start, _WRITES_PAGE
+        if len(found) > 1:
+            found.sort(key=lambda one: (one.record.task_path, one.record.task_id))
+        return found
+
+    def source(self, source: Source) -> Row:
+        """Return a stored write that a value is coded against.
+
+        Raises:
+            BrokenChainError: It is not there.
+        """
+        key = keys.writes_key(self.stream.prefix, source.cid, source.suffix)
+        record = self.txn.get(key)
+        if record is not None:
+            for row in self.decode_writes(key, record, source.cid).rows:
+                if row.idx == source.idx:
+                    return row
+        raise self.locate(
+            BrokenChainError("a write that a value is coded against is gone"), source.cid
+        )
+
+    def decode_writes(self, key: bytes, record: bytes, cid: bytes) -> WritesRecord:
+        """Decode one writes record, unless it was decoded before."""
+        cache_key = (key, frame.checksum(record), id(self.cipher))
+        hit = self.caches.writes.get(cache_key)
+        if hit is not None:
+            return hit[0]
+        try:
+            payload = frame.unseal(key, record, layout.KIND_WRITES, self.cipher).payload
+            found = writes_format.decode(payload)
+            self.caches.writes.put(cache_key, (found, self.cipher), _weight(found))
+            return found
+        except CorruptionError as error:
+            raise self.locate(error, cid) from None
+        except DecryptionError as error:
+            raise DecryptionError(f"{error} ({self.place(cid)})") from None
+
+    def task(self, cid: bytes, task_id: str, *, make_secret: bool) -> TaskRecord:
+        """Find one task's writes record at a checkpoint, or the key it will have.
+
+        Args:
+            make_secret: In a write transaction, give the thread a secret if it needs one.
+        """
+        if self.cipher is not None:
+            # It may have written before the serializer was given its cipher.
+            earlier = self._probe(cid, task_id, entries.text_hash(task_id.encode()))
+            if earlier.record is not None:
+                return earlier
+        return self._probe(cid, task_id, self._task_hash(task_id, make_secret=make_secret))
+
+    def _probe(self, cid: bytes, task_id: str, number: int) -> TaskRecord:
+        for probe in range(_PROBES_MAX):
+            key = keys.writes_key(self.stream.prefix, cid, (number + probe) % (1 << 64))
+            record = self.txn.get(key)
+            if record is None:
+                return TaskRecord(key, None)
+            found = self.decode_writes(key, record, cid)
+            if found.task_id == task_id:
+                return TaskRecord(key, found)
+        raise CorruptionError(f"no place for task {task_id!r} within {_PROBES_MAX} probes")
+
+    def _task_hash(self, task_id: str, *, make_secret: bool) -> int:
+        raw = task_id.encode()
+        if self.cipher is None:
+            return entries.text_hash(raw)
+        secret = self._secret(make=make_secret)
+        return int.from_bytes(hashlib.blake2b(raw, digest_size=8, key=secret).digest(), "big")
+
+    def _secret(self, *, make: bool) -> bytes:
+        """Return the thread's secret under this cipher: it keys the hashes of task ids."""
+        assert self.cipher is not None
+        for ordinal in range(_SECRETS_MAX):
+            key = keys.secret_key(self.stream.thread, ordinal)
+            record = self.txn.get(key)
+            if record is None:
+                assert make
+                secret = secrets.token_bytes(32)
+                self.txn.put(key, frame.seal(key, layout.KIND_SECRET, b"", secret, self.cipher))
+                return secret
+            try:
+                return frame.unseal(key, record, layout.KIND_SECRET, self.cipher).payload
+            except DecryptionError:
+                continue  # made under a key used before
+        raise DecryptionError(
+            f"{_SECRETS_MAX} keys were used on one thread and this one is not among them "
+            f"({self.place(None)})"
+        )
+
+    def check_keys(self, cid: bytes) -> None:
+        """Raise if one of a checkpoint's own keys is none: its record would not be looked for."""
+        prefix = self.stream.prefix + cid
+        try:
+            for key in self.txn.scan_keys(prefix, keys.after(prefix)):
+                keys.split(key)
+        except CorruptionError as error:
+            raise self.locate(error, cid) from None
+
+    def page(self, form: int, below: bytes | None, limit: int) -> list[bytes]:
+        """Return up to `limit` stored cids of one form, greatest first, below `below` (excluded).
+
+        Writes whose checkpoint is not stored do not count.
+        """
+        prefix = self.stream.prefix
+        low = prefix + bytes([form])
+        high = prefix + (bytes([form + 1]) if below is None else below)
+        found: list[bytes] = []
+        while len(found) < limit:
+            last = self.txn.scan_keys(low, high, reverse=True, limit=1)
+            if not last:
+                break
+            # A checkpoint may have any number of writes: seek past them, do not scan them.
+            start = len(prefix)
+            cid = last[0][start : start + cid_length(last[0], start)]
+            high = prefix + cid
+            if last[0] == high + _HEADER_SUFFIX or self.raw_header(cid) is not None:
+                found.append(cid)
+            else:
+                keys.split(last[0])
+                self.check_absent(cid)  # early writes, or a header under a damaged key
+        if len(found) < limit:
+            check_absent(self.txn, low, high)
+        return found
+
+    def newest(self) -> bytes | None:
+        """Return the cid of the stored checkpoint whose id is the greatest text, or None."""
+        ends = [*self.page(FORM_ULID, None, 1), *self.page(FORM_TEXT, None, 1)]
+        return max(ends, key=id_from_cid, default=None)
+
+    def is_newest(self, cid: bytes) -> bool:
+        """Whether no record of the stream lies beyond `cid`'s own within its form."""
+        start = keys.after(self.stream.prefix + cid)
+        stop = self.stream.prefix + bytes([cid[0] + 1])
+        return not self.txn.scan_keys(start, stop, limit=1)
+
+    def locate(self, error: CorruptionError, cid: bytes | None) -> CorruptionError:
+        """Tell an error which stream and checkpoint it is about."""
+        checkpoint_id = None if cid is None else id_from_cid(cid)
+        return error.locate(self.stream.thread_id, self.stream.checkpoint_ns, checkpoint_id)
+
+    def place(self, cid: bytes | None) -> str:
+        """Name the stream and checkpoint for a message."""
+        text = f"thread {self.stream.thread_id!r}, namespace {self.stream.checkpoint_ns!r}"
+        return text if cid is None else f"{text}, checkpoint {id_from_cid(cid)!r}"
+
+
+def put_header(reader: StreamReader, cid: bytes, header: Header, base: HeaderEntry | None) -> None:
+    """Store a header, as a difference to its parent's where `base` is given.
+
+    `header` is cached and must not be changed afterwards.
+    """
+    key = keys.header_key(reader.stream.prefix, cid)
+    if base is None or header.depth % layout.HEADER_WHOLE_EVERY == 0:
+        clear, payload = header_format.encode(header, cid, None)
+    else:
+        clear, payload = header_format.encode(header, cid, base.header, base_digest=base.digest)
+    record = frame.seal(key, layout.KIND_HEADER, clear, payload, reader.cipher)
+    reader.txn.put(key, record)
+    reader.keep(cid, record, header)
+
+
+def put_value(reader: StreamReader, cid: bytes, ordinal: int, record: ValueRecord) -> None:
+    """Store a value."""
+    key = keys.value_key(reader.stream.prefix, cid, ordinal)
+    payload = value_format.encode(record)
+    reader.txn.put(key, frame.seal(key, layout.KIND_VALUE, b"", payload, reader.cipher))
+
+
+def put_writes(reader: StreamReader, key: bytes, record: WritesRecord) -> None:
+    """Store one task's writes."""
+    payload = writes_format.encode(record)
+    sealed = frame.seal(key, layout.KIND_WRITES, b"", payload, reader.cipher)
+    reader.txn.put(key, sealed)
+    cache_key = (key, frame.checksum(sealed), id(reader.cipher))
+    reader.caches.writes.put(cache_key, (record, reader.cipher), _weight(record))
+
+
+def _weight(record: WritesRecord) -> int:
+    return _WRITES_WEIGHT + sum(len(row.data) for row in record.rows)

@@ -1,0 +1,122 @@
+"""Store a task's writes at a checkpoint, which may not be stored yet.
+
+Planned in a view, where large writes are coded against what their checkpoint shows; stored in the
+write transaction, merged with what the task wrote before. A write that comes after a child of its
+checkpoint was stored leaves a mark for walks (`deltastore.ancestry`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from deltastore import ancestry, directory, log
+from deltastore.append import StaleError
+from deltastore.format import delta, frame
+from deltastore.format import writes as writes_format
+from deltastore.format.entries import ThreadEntry
+from deltastore.format.header import Header
+from deltastore.format.writes import Row, RowBase, WritesRecord
+from deltastore.ids import cid_from_id
+from deltastore.log import StreamReader
+from deltastore.values import Loaded, Values
+
+_DELTA_BYTES_MIN: Final = 1_024  # a smaller base lies inline
+_DELTA_OVERHEAD: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class NewWrites:
+    """One task's writes to store; rows are whole values."""
+
+    thread_id: str
+    checkpoint_ns: str
+    checkpoint_id: str
+    task_id: str
+    task_path: str
+    run_id: str
+    rows: Sequence[Row]
+
+
+class PreparedWrites(NamedTuple):
+    """What `apply_writes` needs: the rows, and the checksum of the header they are coded against.
+
+    The checksum is None where no row is a delta.
+    """
+
+    rows: Sequence[Row]
+    coded_against: int | None
+
+
+def prepare_writes(reader: StreamReader | None, values: Values, new: NewWrites) -> PreparedWrites:
+    """Code large writes against what their checkpoint shows."""
+    if reader is None or max(len(row.data) for row in new.rows) < _DELTA_BYTES_MIN:
+        return PreparedWrites(new.rows, None)
+    cid = cid_from_id(new.checkpoint_id)
+    entry = reader.entry(cid)
+    if entry is None:
+        return PreparedWrites(new.rows, None)
+    rows = [_code_row(reader, values, entry.header, row) for row in new.rows]
+    coded = any(row.base is not None for row in rows)
+    return PreparedWrites(rows, entry.checksum if coded else None)
+
+
+def _code_row(reader: StreamReader, values: Values, header: Header, row: Row) -> Row:
+    """Code one write as a delta to the largest value of its type at hand, where that halves it."""
+    size = len(row.data)
+    if size < _DELTA_BYTES_MIN:
+        return row
+    best: tuple[str, Loaded] | None = None
+    for channel, slot in header.slots.items():
+        if slot.value is None:
+            continue
+        loaded = values.at_hand(reader, slot.value)
+        if loaded is None or loaded.typed.type != row.type:
+            continue
+        # A small base cannot halve a large write, and a far larger one rarely resembles it.
+        if size // 4 <= len(loaded.typed.data) <= 4 * size and (
+            best is None or len(loaded.typed.data) > len(best[1].typed.data)
+        ):
+            best = channel, loaded
+    if best is None:
+        return row
+    channel, loaded = best
+    body = delta.diff(loaded.typed.data, row.data)
+    if len(body) + len(channel) + _DELTA_OVERHEAD > size // 2:
+        return row
+    return Row(row.idx, row.channel, row.type, RowBase(channel, loaded.digest), body)
+
+
+def apply_writes(
+    entry: ThreadEntry,
+    reader: StreamReader,
+    new: NewWrites,
+    prepared: PreparedWrites,
+    minute: int,
+) -> None:
+    """Store a task's writes, merged with what the task wrote before.
+
+    Raises:
+        StaleError: The header the rows are coded against has changed.
+    """
+    cid = cid_from_id(new.checkpoint_id)
+    raw = reader.raw_header(cid)
+    rows, coded_against = prepared
+    if coded_against is not None and (raw is None or frame.checksum(raw) != coded_against):
+        raise StaleError
+    task = reader.task(cid, new.task_id, make_secret=True)
+    old = task.record
+    merged = writes_format.merge(() if old is None else old.rows, rows)
+    if old is None or merged != old.rows:
+        # LangGraph may not know a task's path yet at its first call; an empty one is no answer.
+        path = (old.task_path if old is not None else "") or new.task_path
+        run = (old.run_id if old is not None else "") or new.run_id
+        log.put_writes(reader, task.key, WritesRecord(new.task_id, path, run, merged))
+    if raw is None:
+        return  # early: it shows nowhere until its checkpoint comes
+    directory.touch(reader.txn, entry, minute)
+    if not reader.is_newest(cid):
+        clear = reader.clear(cid)
+        assert clear is not None
+        ancestry.mark_late(reader, clear.depth, cid)

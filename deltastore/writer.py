@@ -1,0 +1,189 @@
+"""Writes through the commit queue: prepare in a view, apply in the queue's transaction, try again.
+
+What was prepared may be overtaken by another writer before it is applied; it is then prepared
+again. What an operation means is decided in `refill`, `append`, `pending` and `replace`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Final, NamedTuple
+
+from deltastore import append, directory, pending, refill, replace
+from deltastore.append import StaleError
+from deltastore.commit import CommitQueue
+from deltastore.engine.api import Transaction
+from deltastore.errors import EngineError
+from deltastore.format.entries import ThreadEntry
+from deltastore.log import Caches, StreamReader
+from deltastore.pending import NewWrites, PreparedWrites
+from deltastore.refill import NewCheckpoint, PreparedCheckpoint
+from deltastore.types import Cipher, Typed
+from deltastore.values import Values
+
+Done = Callable[[BaseException | None], None]
+_Prepared = tuple[
+    Callable[[Transaction], Any], Callable[[Any], None]
+]  # operation, after its commit
+
+_ATTEMPTS_MAX: Final = 32
+_SMALL_BYTES_MAX: Final = 1_024
+
+
+class _Stored(NamedTuple):
+    reader: StreamReader  # names the stream; its transaction has ended
+    prepared: PreparedCheckpoint
+
+
+class Writer:
+    """Puts checkpoints and writes; any number of threads may use one.
+
+    Args:
+        view: Begins a read transaction.
+    """
+
+    def __init__(
+        self,
+        queue: CommitQueue,
+        view: Callable[[], AbstractContextManager[Transaction]],
+        values: Values,
+        caches: Caches,
+    ) -> None:
+        self._queue = queue
+        self._view = view
+        self._values = values
+        self._caches = caches
+
+    def put(self, new: NewCheckpoint | NewWrites, cipher: Cipher | None) -> None:
+        """Store a checkpoint, or a task's writes; durable when this returns.
+
+        Raises:
+            DeletedParentError: A checkpoint's parent is absent because it was deleted.
+            EngineError: It could not be stored; nothing was.
+        """
+        for attempt in range(_ATTEMPTS_MAX):
+            op, after = self._prepare(new, cipher, attempt)
+            try:
+                self._queue.run(op, after=after)
+            except StaleError:
+                continue
+            return
+        raise _contended()
+
+    def submit(self, new: NewCheckpoint | NewWrites, cipher: Cipher | None, done: Done) -> None:
+        """As `put`, up to the commit: `done` is called with its error or None after it.
+
+        `done` runs on the committing thread; it must be quick and must not raise.
+        """
+        self._submit(new, cipher, done, 0)
+
+    def _submit(
+        self, new: NewCheckpoint | NewWrites, cipher: Cipher | None, done: Done, attempt: int
+    ) -> None:
+        if attempt == _ATTEMPTS_MAX:
+            raise _contended()
+        op, after = self._prepare(new, cipher, attempt)
+
+        def settled(result: Any, error: BaseException | None) -> None:
+            if isinstance(error, StaleError):
+                # Rare. On a thread of its own, since this one commits for everybody.
+                threading.Thread(target=again, daemon=True).start()
+                return
+            if error is None:
+                after(result)
+            done(error)
+
+        def again() -> None:
+            try:
+                self._submit(new, cipher, done, attempt + 1)
+            except BaseException as error:  # noqa: BLE001 - it goes to the caller
+                done(error)
+
+        self._queue.submit(op, settled)
+
+    def _prepare(
+        self, new: NewCheckpoint | NewWrites, cipher: Cipher | None, attempt: int
+    ) -> _Prepared:
+        # What is small is prepared at once in the transaction that stores it: that takes less time
+        # than to read everything twice. A first attempt at it that needs more is not repeated.
+        is_small = attempt == 0 and _size(new) <= _SMALL_BYTES_MAX
+        if isinstance(new, NewCheckpoint):
+            return self._put_checkpoint(new, cipher, is_small)
+        return self._put_writes(new, cipher, is_small)
+
+    def _find(
+        self, txn: Transaction, new: NewCheckpoint | NewWrites, cipher: Cipher | None
+    ) -> StreamReader | None:
+        stream = directory.find_stream(txn, new.thread_id, new.checkpoint_ns)
+        return None if stream is None else StreamReader(txn, stream, cipher, self._caches)
+
+    def _open(
+        self, txn: Transaction, new: NewCheckpoint | NewWrites, cipher: Cipher | None
+    ) -> tuple[ThreadEntry, StreamReader]:
+        entry, stream = directory.intern_stream(txn, new.thread_id, new.checkpoint_ns)
+        return entry, StreamReader(txn, stream, cipher, self._caches)
+
+    def _put_checkpoint(
+        self, new: NewCheckpoint, cipher: Cipher | None, is_small: bool
+    ) -> _Prepared:
+        ready: PreparedCheckpoint | None = None
+        if not is_small:
+            with self._view() as txn:
+                ready = refill.prepare_checkpoint(self._find(txn, new, cipher), self._values, new)
+
+        def op(txn: Transaction) -> _Stored | None:
+            entry, reader = self._open(txn, new, cipher)
+            prepared = ready or refill.prepare_checkpoint(reader, self._values, new, spare=_refuse)
+            if prepared.replaces and reader.raw_header(prepared.cid) is not None:
+                again = replace.replace_checkpoint(entry, reader, self._values, new, _minute())
+                return None if again is None else _Stored(reader, again)
+            append.apply_checkpoint(entry, reader, prepared, _minute())
+            return _Stored(reader, prepared)
+
+        def after(stored: _Stored | None) -> None:
+            if stored is not None:
+                append.keep_values(stored.reader, self._values, stored.prepared)
+
+        return op, after
+
+    def _put_writes(self, new: NewWrites, cipher: Cipher | None, is_small: bool) -> _Prepared:
+        ready: PreparedWrites | None = None
+        if not is_small:
+            with self._view() as txn:
+                ready = pending.prepare_writes(self._find(txn, new, cipher), self._values, new)
+
+        def op(txn: Transaction) -> None:
+            entry, reader = self._open(txn, new, cipher)
+            prepared = ready or pending.prepare_writes(reader, self._values, new)
+            pending.apply_writes(entry, reader, new, prepared, _minute())
+
+        return op, _nothing
+
+
+def _size(new: NewCheckpoint | NewWrites) -> int:
+    if isinstance(new, NewCheckpoint):
+        return sum(len(typed.data) for typed in new.new.values() if typed is not None)
+    return sum(len(row.data) for row in new.rows)
+
+
+def _refuse(_: str) -> Typed | None:
+    """Serialize nothing while others wait for the transaction: that is the caller's code."""
+    raise StaleError
+
+
+def _minute() -> int:
+    return int(time.time()) // 60
+
+
+def _nothing(_: object) -> None:
+    """Follow a commit that fills no cache."""
+
+
+def _contended() -> EngineError:
+    return EngineError(
+        f"another writer changed the parent checkpoint {_ATTEMPTS_MAX} times while this one was "
+        "prepared; nothing was stored, the call may be repeated"
+    )

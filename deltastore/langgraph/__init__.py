@@ -1,0 +1,1 @@
+"""The adapter between LangGraph and the store: translate, delegate, nothing else."""

@@ -1,0 +1,120 @@
+"""What a saver shares with its clones: the store, and the threads its async methods work on."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+
+from langgraph.checkpoint.base import CheckpointTuple
+
+from deltastore.errors import ForkedStoreError, StoreClosedError
+from deltastore.langgraph.ahead import BYTES_MAX, CHECKPOINTS_MAX, ReadAhead, WalkKey
+from deltastore.langgraph.configs import Target
+from deltastore.langgraph.serde import Coder
+from deltastore.langgraph.tuples import tuple_of
+from deltastore.reconstruct import StoredCheckpoint
+from deltastore.store import Store
+
+T = TypeVar("T")
+Done = Callable[[Any, BaseException | None], None]
+
+_WORKERS: Final = 32
+
+
+class Core:
+    """What a saver shares with its clones."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._ahead = ReadAhead()
+        self._executor: ThreadPoolExecutor | None = None
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def _submit(self, call: Callable[[], T]) -> Future[T]:
+        """Hand a call to the saver's threads, which start with the first one."""
+        with self._lock:
+            if self._closed:
+                raise StoreClosedError("the saver was closed; open a new one")
+            if self._executor is None:
+                self._executor = ThreadPoolExecutor(_WORKERS, thread_name_prefix="deltastore")
+            return self._executor.submit(call)
+
+    def close(self) -> None:
+        """Let calls under way finish, then close the store."""
+        try:
+            self.store.check()
+        except ForkedStoreError:
+            self.store.close()  # the threads, and perhaps the lock, stayed with the parent
+            return
+        except StoreClosedError:
+            pass
+        with self._lock:
+            self._closed = True
+            executor, self._executor = self._executor, None
+        if executor is not None:
+            executor.shutdown(wait=True)
+        self.store.close()
+
+    async def work(self, call: Callable[[], T]) -> T:
+        """Run a blocking call on a thread of the saver's own."""
+        self.store.check()
+        loop = asyncio.get_running_loop()
+        return await asyncio.wrap_future(self._submit(call), loop=loop)
+
+    async def get_tuple(self, target: Target, coder: Coder) -> CheckpointTuple | None:
+        """Return a checkpoint, read ahead if this is a step of a walk."""
+        self.store.check()
+        checkpoint_id, cipher = target.checkpoint_id, coder.cipher
+        key = WalkKey(target.thread_id, target.checkpoint_ns or "")
+        # Before the read: what a later commit changes is then never taken for current.
+        version = self.store.version()
+        count = 1
+        if checkpoint_id is not None:
+            known = self._ahead.take(key, cipher, checkpoint_id, version)
+            if known is not None:
+                return tuple_of(known, coder)
+            if self._ahead.is_walk(key, checkpoint_id):
+                count = CHECKPOINTS_MAX
+
+        def read() -> tuple[list[StoredCheckpoint], CheckpointTuple | None]:
+            found = self.store.get_chain(
+                *key, checkpoint_id, cipher, count=count, bytes_max=BYTES_MAX
+            )
+            return found, tuple_of(found[0], coder) if found else None
+
+        found, result = await self.work(read)
+        if found:
+            self._ahead.note(key, cipher, found, version)
+        return result
+
+    async def commit(self, work: Callable[[Done], None]) -> Any:
+        """Prepare a write on a thread of the saver's own, then wait for its commit."""
+        self.store.check()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+
+        def settle(result: Any, error: BaseException | None) -> None:
+            if future.done():  # cancelled meanwhile: the write is done all the same
+                return
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+
+        def done(result: Any, error: BaseException | None) -> None:
+            with suppress(RuntimeError):  # the loop was closed: nobody waits
+                loop.call_soon_threadsafe(settle, result, error)
+
+        def prepare() -> None:
+            try:
+                work(done)
+            except BaseException as error:  # noqa: BLE001 - it goes to the caller
+                done(None, error)
+
+        self._submit(prepare)
+        return await future

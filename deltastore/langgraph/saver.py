@@ -1,0 +1,382 @@
+"""`DeltaStoreSaver`: LangGraph's checkpointer interface over a `Store`.
+
+Thin on purpose: arguments are read in `configs`, values coded in `serde`, everything else is the
+store's. One class for sync and async; a method called on an event loop does its work on threads of
+the saver's own, and writes join the store's commit queue.
+
+The clone that `with_allowlist` makes shares everything but `serde`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from functools import partial
+from os import PathLike
+from typing import Any
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    BaseCheckpointSaver,
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    DeltaChannelHistory,
+    get_checkpoint_metadata,
+)
+from langgraph.checkpoint.serde.base import SerializerProtocol
+
+from deltastore.engine.memory import MemoryEngine
+from deltastore.errors import InvalidArgumentError, InvalidTypeError
+from deltastore.format.header import Header
+from deltastore.langgraph import configs
+from deltastore.langgraph.core import Core, Done
+from deltastore.langgraph.serde import Coder, check_key
+from deltastore.langgraph.tuples import config_of, pending_of, tuple_of
+from deltastore.options import Durability, SnapshotBounds, StoreOptions
+from deltastore.pending import NewWrites
+from deltastore.refill import NewCheckpoint
+from deltastore.store import Store
+from deltastore.types import Typed
+
+
+class DeltaStoreSaver(BaseCheckpointSaver[str]):
+    """A checkpointer that stores what changed.
+
+    Args:
+        path: Directory of the store; made at the first call if it is absent.
+        serde: Serializer of values; LangGraph's own by default. An `EncryptedSerializer` encrypts
+            everything but thread ids, namespaces, checkpoint ids, sizes and times.
+        bounds: When a value is stored in fewer pieces; see `SnapshotBounds`.
+        durability: "full": on disk when a call returns. "normal": the last commit may be undone
+            by an operating system crash.
+        read_only: Open beside a live writer; writes raise `ReadOnlyError`.
+
+    Raises:
+        StorePathError: The path cannot hold a store, or holds something else.
+
+    Nothing is opened before the first call, so a saver built before a fork works in each child.
+    """
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        *,
+        serde: SerializerProtocol | None = None,
+        bounds: SnapshotBounds | None = None,
+        durability: Durability = "full",
+        read_only: bool = False,
+    ) -> None:
+        super().__init__(serde=serde)
+        if not isinstance(path, (str, PathLike)):
+            raise InvalidTypeError(
+                f"path must be a str or a path (got {type(path).__name__}); "
+                "pass the directory that holds, or is to hold, the store"
+            )
+        if isinstance(path, str) and "://" in path:
+            raise InvalidArgumentError(
+                f"no engine for {path.split('://')[0]!r} URLs in this release (got {path!r:.80}); "
+                "pass the directory that holds, or is to hold, the store"
+            )
+        options = StoreOptions(
+            bounds=bounds or SnapshotBounds(), durability=durability, read_only=read_only
+        )
+        self._core = Core(Store.open(path, options))
+
+    @classmethod
+    def ephemeral(
+        cls, *, serde: SerializerProtocol | None = None, bounds: SnapshotBounds | None = None
+    ) -> DeltaStoreSaver:
+        """Return a saver whose store lives in this process's memory, for tests."""
+        store = Store(MemoryEngine(), StoreOptions(bounds=bounds or SnapshotBounds()))
+        return cls.on_store(store, serde=serde)
+
+    @classmethod
+    def on_store(cls, store: Store, *, serde: SerializerProtocol | None = None) -> DeltaStoreSaver:
+        """Return a saver on a store opened by the caller; closing the saver closes it."""
+        saver = cls.__new__(cls)
+        BaseCheckpointSaver.__init__(saver, serde=serde)
+        saver._core = Core(store)
+        return saver
+
+    @classmethod
+    def from_conn_string(cls, path: str, **options: Any) -> DeltaStoreSaver:
+        """As the constructor; to be used in a `with` or `async with`, as other savers' are."""
+        return cls(path, **options)
+
+    @property
+    def store(self) -> Store:
+        """The store underneath: listing without values, sizes, verification."""
+        return self._core.store
+
+    def setup(self) -> None:
+        """Create the store if it is new. Not needed: the first call does it. Idempotent."""
+        self.store.setup()
+
+    def close(self) -> None:
+        """Finish what is under way and close; later calls raise `StoreClosedError`."""
+        self._core.close()
+
+    def __enter__(self) -> DeltaStoreSaver:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> DeltaStoreSaver:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await asyncio.to_thread(self.close)
+
+    # -- writing ----------------------------------------------------------------------------
+
+    def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Store a checkpoint as a child of the one `config` names.
+
+        Raises:
+            InvalidTypeError, InvalidArgumentError: An argument cannot be stored; nothing was.
+            DeletedParentError: The parent was deleted.
+        """
+        new, coder = self._new_checkpoint(config, checkpoint, metadata, new_versions)
+        self.store.put(new, coder.cipher)
+        return config_of(new.thread_id, new.checkpoint_ns, new.checkpoint_id)
+
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """As `put`. Cancelled, it is done or not done; repeating it is safe."""
+
+        def work(done: Done) -> None:
+            new, coder = self._new_checkpoint(config, checkpoint, metadata, new_versions)
+            stored = config_of(new.thread_id, new.checkpoint_ns, new.checkpoint_id)
+            self.store.submit(new, coder.cipher, partial(done, stored))
+
+        result: RunnableConfig = await self._core.commit(work)
+        return result
+
+    def put_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        """Store a task's writes at the checkpoint `config` names, which may come later.
+
+        Raises:
+            InvalidTypeError, InvalidArgumentError: An argument cannot be stored; nothing was.
+        """
+        new, coder = self._new_writes(config, writes, task_id, task_path)
+        if new.rows:
+            self.store.put(new, coder.cipher)
+        else:
+            self.store.check()
+
+    async def aput_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        """As `put_writes`. Cancelled, it is done or not done; repeating it is safe."""
+
+        def work(done: Done) -> None:
+            new, coder = self._new_writes(config, writes, task_id, task_path)
+            if new.rows:
+                self.store.submit(new, coder.cipher, partial(done, None))
+            else:
+                done(None, None)
+
+        await self._core.commit(work)
+
+    def _new_checkpoint(
+        self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any
+    ) -> tuple[NewCheckpoint, Coder]:
+        coder = Coder.of(self.serde)
+        target = configs.target_of(config)
+        parts = configs.checkpoint_parts(checkpoint, coder)
+        new = configs.versions_of(new_versions, "new_versions")
+        if not isinstance(metadata, Mapping):
+            raise InvalidTypeError(f"metadata must be a dict (got {type(metadata).__name__})")
+        for key in metadata:
+            check_key(key, "metadata")
+        configs.check_extras(config)
+        values = parts.values
+
+        def dumps(channel: str) -> Typed | None:
+            if channel not in values:
+                return None
+            return coder.dumps(values[channel], f"channel {channel!r}")
+
+        return NewCheckpoint(
+            thread_id=target.thread_id,
+            checkpoint_ns=target.checkpoint_ns or "",
+            checkpoint_id=parts.checkpoint_id,
+            parent_id=target.checkpoint_id,
+            fields=parts.fields,
+            versions=parts.versions,
+            seen=parts.seen,
+            metadata=coder.plain_dict(
+                get_checkpoint_metadata(config, metadata),  # type: ignore[arg-type]  # checked above
+                "metadata",
+            ),
+            new={channel: dumps(channel) for channel in new if channel in parts.versions},
+            spare=dumps,
+        ), coder
+
+    def _new_writes(
+        self, config: Any, writes: Any, task_id: Any, task_path: Any
+    ) -> tuple[NewWrites, Coder]:
+        coder = Coder.of(self.serde)
+        target = configs.target_of(config)
+        if target.checkpoint_id is None:
+            raise InvalidArgumentError(
+                "put_writes needs the checkpoint the writes belong to: config['configurable'] has "
+                "no checkpoint_id"
+            )
+        task_id, task_path = configs.task_of(task_id, task_path)
+        return NewWrites(
+            target.thread_id,
+            target.checkpoint_ns or "",
+            target.checkpoint_id,
+            task_id,
+            task_path,
+            configs.run_id_of(config),
+            configs.rows_of(writes, coder),
+        ), coder
+
+    def delete_thread(self, thread_id: str) -> None:
+        """Delete a thread in all its namespaces; one that is not there is no error."""
+        self.store.delete_thread(configs.thread_id_of(thread_id))
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        """As `delete_thread`."""
+        await self._core.work(lambda: self.delete_thread(thread_id))
+
+    # -- reading ----------------------------------------------------------------------------
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Return the checkpoint `config` names, the newest of its namespace without an id."""
+        coder = Coder.of(self.serde)
+        target = configs.target_of(config)
+        stored = self.store.get(
+            target.thread_id, target.checkpoint_ns or "", target.checkpoint_id, coder.cipher
+        )
+        return None if stored is None else tuple_of(stored, coder)
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """As `get_tuple`; a walk from child to parent is read ahead."""
+        if type(self).get_tuple is not DeltaStoreSaver.get_tuple:
+            # A subclass that reads in its own way means both.
+            return await self._core.work(lambda: self.get_tuple(config))
+        return await self._core.get_tuple(configs.target_of(config), Coder.of(self.serde))
+
+    def list(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        """Yield checkpoints, newest first by id within a thread.
+
+        Holds no lock and no view between two rows; values are read for rows that are yielded only.
+        """
+        asked = configs.listing_of(config, filter, before, limit)
+        return self._list(asked, Coder.of(self.serde))
+
+    def _list(self, asked: configs.Listing, coder: Coder) -> Iterator[CheckpointTuple]:
+        def matches(header: Header) -> bool:
+            metadata = header.metadata
+            return all(
+                coder.unplain(metadata.get(key)) == value for key, value in asked.filter.items()
+            )
+
+        target = asked.target
+        rows = self.store.list(
+            None if target is None else target.thread_id,
+            None if target is None else target.checkpoint_ns,
+            only=None if target is None else target.checkpoint_id,
+            before=asked.before,
+            limit=asked.limit,
+            matches=matches,
+            cipher=coder.cipher,
+        )
+        for stored in rows:
+            yield tuple_of(stored, coder)
+
+    async def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        """As `list`."""
+        rows = self.list(config, filter=filter, before=before, limit=limit)
+        while (row := await self._core.work(lambda: next(rows, None))) is not None:
+            yield row
+
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """Return each channel's seed and writes before the checkpoint `config` names.
+
+        Raises:
+            BrokenChainError: An ancestor that was stored is gone.
+        """
+        if not channels:
+            self.store.check()
+            return {}
+        coder = Coder.of(self.serde)
+        target = configs.target_of(config)
+        names = configs.channels_of(channels)
+        found = self.store.history(
+            target.thread_id, target.checkpoint_ns or "", target.checkpoint_id, names, coder.cipher
+        )
+        result: dict[str, DeltaChannelHistory] = {}
+        for channel, history in found.items():
+            entry: DeltaChannelHistory = {"writes": pending_of(history.writes, coder)}
+            if history.seed is not None:
+                entry["seed"] = coder.loads(history.seed)
+            result[channel] = entry
+        return result
+
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """As `get_delta_channel_history`."""
+        return await self._core.work(
+            lambda: self.get_delta_channel_history(config=config, channels=channels)
+        )
+
+    def get_next_version(self, current: str | int | float | None, channel: None = None) -> str:
+        """Return a version above `current`: a counter, and a fraction that keeps forks apart.
+
+        Raises:
+            InvalidArgumentError: `current` does not begin with a number.
+        """
+        try:
+            count = int(str(current).split(".")[0]) if current is not None else 0
+        except ValueError:
+            raise InvalidArgumentError(
+                f"version {current!r:.60} does not begin with a number, so there is none above it"
+            ) from None
+        fraction = random.random()  # noqa: S311 - tells forks apart, guards nothing
+        return f"{count + 1:032}.{fraction:016}"

@@ -1,0 +1,1 @@
+"""Measurements: deltastore beside other savers, on the same work in the same run. Not installed."""

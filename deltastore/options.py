@@ -27,7 +27,7 @@ class SnapshotBounds:
             Above 0.
     """
 
-    updates: int | None = 1_000
+    updates: int | None = 200
     supersteps: int | None = 5_000
     ratio: float = 1.0
 

@@ -89,7 +89,7 @@ class Header:
     slots: dict[str, Slot]
     inline: dict[int, Typed]
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # compared by content, so not hashable
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Header):

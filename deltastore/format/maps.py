@@ -226,7 +226,7 @@ def get_metadata(
     """Return the metadata, and the place after."""
     new = dict(base)
     if flags & STEP:
-        new["step"] = base["step"] + 1  # type: ignore[operator]
+        new["step"] = base["step"] + 1  # type: ignore[operator]  # decode() takes a TypeError for damage
     if flags & SOURCE:
         new["source"] = _SOURCES[data[at]]
         at += 1

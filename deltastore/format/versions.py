@@ -50,7 +50,7 @@ Seen: TypeAlias = dict[str, dict[str, Version]]
 def _counter_max(versions: dict[str, Version]) -> int:
     """Return the counter of the highest version; 0 where versions are no texts of LangGraph's."""
     try:
-        return int(max(versions.values())[:32])  # type: ignore[index]
+        return int(max(versions.values())[:32])  # type: ignore[index]  # caught below
     except (ValueError, TypeError):
         return 0
 
@@ -110,7 +110,7 @@ def _get_version(data: bytes, at: int, counter_max: int) -> tuple[Version, int]:
 def checked_version(version: Any) -> Version:
     """Return `version` if it is one; raises ValueError."""
     if type(version) in (str, int, float):
-        return version  # type: ignore[no-any-return]
+        return version  # type: ignore[no-any-return]  # checked just now
     raise ValueError(f"a {type(version).__name__} is no channel version")
 
 

@@ -7,7 +7,6 @@ test_commit_interruption.py.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from functools import partial
 
 import pytest
@@ -24,29 +23,10 @@ from tests.unit.commit_fakes import (
     Outcomes,
     enqueue,
     hold,
-    join_callers,
-    open_queue,
     put,
     raising,
     until,
 )
-
-
-@pytest.fixture
-def engine() -> DictEngine:
-    return DictEngine()
-
-
-@pytest.fixture
-def queue(engine: DictEngine) -> Iterator[CommitQueue]:
-    with open_queue(engine) as queue:
-        yield queue
-
-
-@pytest.fixture
-def callers() -> Iterator[Callers]:
-    with join_callers() as callers:
-        yield callers
 
 
 def test_run_returns_the_result_after_the_commit(engine: DictEngine, queue: CommitQueue) -> None:

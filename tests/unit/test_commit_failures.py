@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Iterator
 
 import pytest
 
@@ -24,28 +23,9 @@ from tests.unit.commit_fakes import (
     Outcomes,
     enqueue,
     hold,
-    join_callers,
-    open_queue,
     put,
     raising,
 )
-
-
-@pytest.fixture
-def engine() -> DictEngine:
-    return DictEngine()
-
-
-@pytest.fixture
-def queue(engine: DictEngine) -> Iterator[CommitQueue]:
-    with open_queue(engine) as queue:
-        yield queue
-
-
-@pytest.fixture
-def callers() -> Iterator[Callers]:
-    with join_callers() as callers:
-        yield callers
 
 
 def test_an_op_that_raises_fails_alone(

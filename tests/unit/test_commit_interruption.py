@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
@@ -21,29 +21,10 @@ from tests.unit.commit_fakes import (
     Outcomes,
     enqueue,
     hold,
-    join_callers,
-    open_queue,
     put,
     raising,
     until,
 )
-
-
-@pytest.fixture
-def engine() -> DictEngine:
-    return DictEngine()
-
-
-@pytest.fixture
-def queue(engine: DictEngine) -> Iterator[CommitQueue]:
-    with open_queue(engine) as queue:
-        yield queue
-
-
-@pytest.fixture
-def callers() -> Iterator[Callers]:
-    with join_callers() as callers:
-        yield callers
 
 
 @pytest.mark.parametrize("wait", [lambda q: q.run(put(b"b")), CommitQueue.flush, CommitQueue.close])

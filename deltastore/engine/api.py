@@ -3,7 +3,8 @@
 An *engine* knows nothing of checkpoints. What the log relies on, numbered for the tests in
 `deltastore.testing.engine_suite`:
 
- E1  Keys are ordered as bytes. Keys are 1 to `key_bytes_max` bytes, values 0 to `VALUE_BYTES_MAX`.
+ E1  Keys are ordered as bytes. Keys are 1 to `key_bytes_max` bytes and sort before `KEYS_END`,
+     values are 0 to `VALUE_BYTES_MAX` bytes.
  E2  A write transaction takes effect whole, at the end of its `with` block, or not at all: any
      exception that leaves the block undoes it.
  E3  When the block of a write transaction has ended, its effect is as durable as was asked at open.
@@ -19,6 +20,9 @@ An *engine* knows nothing of checkpoints. What the log relies on, numbered for t
      `ForkedStoreError`, `StoreClosedError`. An exception of the caller's block passes unchanged.
  E10 `begin` may be called from any thread, any number at once. A write transaction belongs to the
      thread that began it. No transaction is begun inside another of the same thread.
+ E11 A vacuum changes no pair. It runs beside transactions of any thread and process: what they put
+     and delete meanwhile counts as ever, and one begun before its end keeps the state of its
+     beginning. One that raises has changed nothing either.
 """
 
 from __future__ import annotations
@@ -28,7 +32,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from deltastore.plans import Progress, VacuumReport, no_progress
+
 VALUE_BYTES_MAX: Final = (1 << 31) - 1
+KEYS_END: Final = b"\xff" * 8  # every key sorts before it; beyond it are an engine's own
 Pair = tuple[bytes, bytes]
 
 
@@ -106,6 +113,26 @@ class Engine(Protocol):
 
     def stat(self) -> EngineStat:
         """Return sizes."""
+
+    def vacuum(self, *, secure: bool = False, progress: Progress = no_progress) -> VacuumReport:
+        """Give the space of what was deleted back to the file system (E11).
+
+        Called inside no transaction of this thread.
+
+        Args:
+            secure: Leave nothing that was deleted before the call in any file of the store.
+            progress: Called with keys done and keys there are, between transactions, in this
+                thread and at times of the engine's choice, perhaps never. What it raises ends the
+                vacuum and passes.
+
+        Returns:
+            Sizes before and after; all 0 for an engine without files.
+
+        Raises:
+            EngineError: Another vacuum of the store is running, or the engine failed.
+            StoreFullError: No room for a second copy of what is stored.
+            ReadOnlyError: The engine was opened read-only.
+        """
 
     def close(self) -> None:
         """Close; waits for running transactions. Closing twice is no error."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 
 from deltastore.engine.api import Engine, EngineStat, Pair, Transaction
+from deltastore.plans import Progress, VacuumReport, no_progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,10 @@ class CountingEngine:
     def stat(self) -> EngineStat:
         """Return the sizes of the engine inside."""
         return self._inner.stat()
+
+    def vacuum(self, *, secure: bool = False, progress: Progress = no_progress) -> VacuumReport:
+        """Vacuum the engine inside; its own transactions are not counted."""
+        return self._inner.vacuum(secure=secure, progress=progress)
 
     def close(self) -> None:
         """Close the engine inside."""

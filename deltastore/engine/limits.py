@@ -8,28 +8,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from deltastore.engine.api import VALUE_BYTES_MAX
+from deltastore.engine.api import KEYS_END, VALUE_BYTES_MAX
 from deltastore.errors import InvalidArgumentError
 
 KEY_BYTES_MAX: Final = 511  # what LMDB 0.9 was built with
 
 
 def check_key(key: bytes) -> None:
-    """Check that a key has 1 to 511 bytes.
+    """Check that a key has 1 to 511 bytes and sorts before `KEYS_END`.
 
     Raises:
-        InvalidArgumentError: It has not.
+        InvalidArgumentError: It does not.
     """
     if not 0 < len(key) <= KEY_BYTES_MAX:
         raise InvalidArgumentError(
             f"key must be 1 to {KEY_BYTES_MAX} bytes (got {len(key)}: {bytes(key[:24]).hex()}...); "
             "shorten or hash the id it is made of"
         )
+    if key >= KEYS_END:
+        raise InvalidArgumentError(
+            f"key must sort before eight bytes ff (got {bytes(key[:24]).hex()}...), since keys "
+            "beyond are the engine's own; begin it with another byte"
+        )
 
 
 def check_keys(keys: Sequence[bytes]) -> None:
-    """Check every key as `check_key` does; cost: two passes in C."""
-    if keys and not 0 < min(map(len, keys)) <= max(map(len, keys)) <= KEY_BYTES_MAX:
+    """Check every key as `check_key` does; cost: three passes in C."""
+    if keys and not (
+        0 < min(map(len, keys)) <= max(map(len, keys)) <= KEY_BYTES_MAX and max(keys) < KEYS_END
+    ):
         for key in keys:
             check_key(key)
 

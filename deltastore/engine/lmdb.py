@@ -1,6 +1,6 @@
 """The embedded engine: an LMDB environment in a directory, shared by threads and processes.
 
-Obligations E1 to E10 of `deltastore.engine.api` hold over a killed process; over a crash of the
+Obligations E1 to E11 of `deltastore.engine.api` hold over a killed process; over a crash of the
 operating system too with durability "full". Writes of all processes run one after the other.
 
 POSIX only (fcntl, flock), on a local disk. Knows nothing of records: damage inside a value is for
@@ -9,40 +9,22 @@ the log to find; the structure of the file is checked before it is mapped (`lmdb
 
 from __future__ import annotations
 
-import errno
 import os
-from collections.abc import Sequence
-from contextlib import suppress
-from itertools import islice
-from types import TracebackType
-from typing import Final
 
 import lmdb
 
 from deltastore.engine import lmdb_files as files
-from deltastore.engine.api import EngineStat, Pair
-from deltastore.engine.limits import (
-    KEY_BYTES_MAX,
-    check_key,
-    check_keys,
-    check_limit,
-    check_pair,
-)
+from deltastore.engine import lmdb_paths as paths
+from deltastore.engine.api import EngineStat
+from deltastore.engine.limits import KEY_BYTES_MAX
 from deltastore.engine.lmdb_errors import convert
 from deltastore.engine.lmdb_registry import Opening, registry
-from deltastore.engine.lmdb_shared import MAP_BYTES, SharedEnvironment
-from deltastore.errors import (
-    CorruptionError,
-    DeltaStoreError,
-    ForkedStoreError,
-    InvalidArgumentError,
-    ReadOnlyError,
-    RetryTransactionError,
-    StoreFullError,
-)
+from deltastore.engine.lmdb_shared import MAP_BYTES
+from deltastore.engine.lmdb_transaction import LmdbTransaction
+from deltastore.engine.lmdb_vacuum import Vacuum
+from deltastore.errors import InvalidArgumentError, ReadOnlyError
 from deltastore.options import DURABILITIES, Durability
-
-_INLINE_BYTES_MAX: Final = 1_500  # up to here a value shares a page, whatever its key and the page
+from deltastore.plans import Progress, VacuumReport, no_progress
 
 
 class LmdbEngine:
@@ -84,7 +66,7 @@ class LmdbEngine:
             raise InvalidArgumentError(
                 f"durability must be one of {', '.join(DURABILITIES)} (got {durability!r})"
             )
-        real = files.check_path(path, read_only=read_only)
+        real = paths.check_path(path, read_only=read_only)
         files.warn_network(real, stacklevel=2)
         self._opening = Opening(real, durability, read_only, verify_bytes_max, _map_size)
 
@@ -108,14 +90,21 @@ class LmdbEngine:
             StoreFullError: As before, but no room could be made.
         """
         self._opening.check()
-        if write and self._opening.read_only:
+        if write:
+            self._check_writable()
+        return LmdbTransaction(self._opening, write)
+
+    def _check_writable(self) -> None:
+        if self._opening.read_only:
             raise ReadOnlyError(
                 f"{self._opening.path} was opened with read_only=True; open it without to write"
             )
-        return LmdbTransaction(self._opening, write)
 
     def version(self) -> int | None:
-        """Return the id of the last commit by any process, None before the first use."""
+        """Return the generation and its last commit by any process, as one ascending number.
+
+        None before the first use, and from the end of a vacuum to the next transaction.
+        """
         opening = self._opening
         opening.check()
         return None if opening.shared is None else opening.shared.get_version()
@@ -130,248 +119,39 @@ class LmdbEngine:
         opening.check()
         shared = opening.shared or registry.attach(opening)
         try:
-            return shared.stat(LmdbTransaction(opening, False))
+            if shared.gate.is_inside():
+                return shared.stat()
+            with LmdbTransaction(opening, False) as transaction:
+                return transaction.stat()
         except (lmdb.Error, OSError) as error:
             raise convert(error, opening.path, "stat") from error
+
+    def vacuum(self, *, secure: bool = False, progress: Progress = no_progress) -> VacuumReport:
+        """Write all pairs in key order into a new file, and use that from then on.
+
+        See `deltastore.engine.api.Engine.vacuum` and docs/engines.md. Transactions of any process
+        go on meanwhile; none waits for more than 1,000 records. The old file goes when no process
+        uses it any more: at the end of this call, or when the last that does begins its next
+        transaction or closes.
+
+        Args:
+            secure: Also overwrite the old file with zeros before it is removed. No program can
+                promise what that does on flash or on file systems that copy on write.
+            progress: Called at least once in 1,000 keys or 8 MiB of values.
+
+        Raises:
+            ReadOnlyError: The engine was opened read-only.
+            EngineError: Another vacuum is running on the store.
+            StoreFullError: No room for a second copy; the store is as it was.
+            CorruptionError: Keys are out of order, or not all of them are reached.
+
+        Warns:
+            UserWarning: With `secure`, the old file is still in use; it is overwritten later.
+        """
+        self._opening.check()
+        self._check_writable()
+        return Vacuum(self._opening, progress, secure).run()
 
     def close(self) -> None:
         """Close; waits for the transactions running on the path. Closing twice is no error."""
         registry.detach(self._opening)
-
-
-class LmdbTransaction:
-    """One transaction of an `LmdbEngine`, see `deltastore.engine.api.Transaction`."""
-
-    __slots__ = (
-        "_failure",
-        "_long",
-        "_opening",
-        "_running",
-        "_shared",
-        "_ticket",
-        "_txn",
-        "_write",
-    )
-
-    _shared: SharedEnvironment
-    _txn: lmdb.Transaction[bytes]
-    _ticket: int
-
-    def __init__(self, opening: Opening, write: bool) -> None:
-        self._opening = opening
-        self._write = write
-        self._running = False
-        self._failure: DeltaStoreError | None = None
-        self._long: set[bytes] = set()  # keys put here whose values are on pages of their own
-
-    def check(self) -> None:
-        """Raise if the engine was closed while this transaction waited to begin."""
-        self._opening.check()
-
-    def abandon(self) -> None:
-        """Refuse all further writes: this process was forked while the transaction ran."""
-        self._failure = ForkedStoreError(
-            f"{self._opening.path}: the process forked inside a transaction, which belongs to the "
-            "parent; begin no transaction around a fork"
-        )
-
-    def __enter__(self) -> LmdbTransaction:
-        opening = self._opening  # checked by `begin` just now, and once more inside the gate
-        self._shared = opening.shared or registry.attach(opening)
-        self._txn, self._ticket = self._shared.begin(self, write=self._write)
-        self._running = True
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        shared = self._shared
-        if os.getpid() != shared.pid:
-            if error is None:
-                self.check()
-            return
-        full_bytes = 0
-        try:
-            if error is None and self._failure is None and self._write:
-                self._commit()
-            else:
-                self._txn.abort()
-            if isinstance(self._failure, RetryTransactionError):
-                full_bytes = shared.get_map_bytes()
-        finally:
-            self._running = False
-            shared.gate.leave(self._ticket)
-        failure = self._failure
-        if failure is None:
-            return
-        if full_bytes:
-            try:
-                shared.grow(full_bytes)
-            except StoreFullError:
-                if error is None or error is failure:
-                    raise
-        if error is None:
-            raise failure
-
-    def _commit(self) -> None:
-        try:
-            self._txn.commit()
-        except lmdb.Error as error:
-            self._fail(error, "commit")
-            return
-        # A longer file is a convenience of the next opening; the commit stands without it.
-        with suppress(lmdb.Error, OSError):
-            self._shared.fill_file()
-
-    def _fail(self, error: lmdb.Error, what: str) -> DeltaStoreError:
-        """Note the failure that ends this write transaction: LMDB takes nothing more in it."""
-        if self._failure is None:
-            if isinstance(error, lmdb.MapFullError):
-                self._failure = RetryTransactionError(
-                    f"{self._opening.path}: the map was full at {what}; run the transaction again"
-                )
-            elif error.code == errno.EIO and not self._shared.has_room():
-                # A write that ended halfway, which LMDB does not tell from a broken disk.
-                self._failure = StoreFullError(
-                    f"{self._opening.path}: no room for {what}; make room and try again"
-                )
-            else:
-                self._failure = convert(error, self._opening.path, what)
-            self._failure.__cause__ = error
-        return self._failure
-
-    def _convert(self, error: lmdb.Error, what: str) -> Exception:
-        if not self._running:
-            return AssertionError("a transaction was used outside its block")
-        return self._failure or convert(error, self._opening.path, what)
-
-    def _check_writing(self) -> None:
-        if not self._running:
-            raise AssertionError("a transaction was used outside its block")
-        if not self._write:
-            raise AssertionError("a read transaction was asked to write")
-        if self._failure is not None:
-            raise self._failure
-
-    def get(self, key: bytes) -> bytes | None:
-        """Return the value of `key`, or None."""
-        check_key(key)
-        try:
-            return self._txn.get(key)
-        except lmdb.Error as error:
-            raise self._convert(error, "get") from error
-
-    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the values of `keys`, in their order, None for each that is absent."""
-        check_keys(keys)
-        try:
-            return list(map(self._txn.get, keys))
-        except lmdb.Error as error:
-            raise self._convert(error, "get") from error
-
-    def _seek(self, cursor: lmdb.Cursor[bytes], start: bytes, stop: bytes, reverse: bool) -> bool:
-        """Move to where a scan begins; both sides of the place must be in order.
-
-        A damaged key in a branch page sends searches to the wrong leaf, past keys that are there.
-        """
-        edge = stop if reverse else start
-        is_above = cursor.set_range(edge)
-        if is_above and cursor.key() < edge:
-            raise self._disorder(edge, cursor.key())
-        is_below = cursor.prev() if is_above else cursor.last()
-        if is_below and cursor.key() >= edge:
-            raise self._disorder(cursor.key(), edge)
-        if reverse:
-            return is_below
-        if not is_above:
-            return False
-        return cursor.next() if is_below else cursor.first()
-
-    def scan(
-        self, start: bytes, stop: bytes, *, reverse: bool = False, limit: int | None = None
-    ) -> list[Pair]:
-        """Return pairs with `start <= key < stop`, see `deltastore.engine.api.Transaction.scan`."""
-        check_limit(limit)
-        found: list[Pair] = []
-        try:
-            with self._txn.cursor() as cursor:
-                if start >= stop or not self._seek(cursor, start, stop, reverse):
-                    return found
-                pairs = cursor.iterprev() if reverse else cursor.iternext()
-                previous = None
-                for pair in islice(pairs, limit):
-                    key = pair[0]
-                    if key < start if reverse else key >= stop:
-                        break
-                    if previous is not None and (key >= previous if reverse else key <= previous):
-                        raise self._disorder(previous, key)
-                    previous = key
-                    found.append(pair)
-        except lmdb.Error as error:
-            raise self._convert(error, "scan") from error
-        return found
-
-    def scan_keys(
-        self, start: bytes, stop: bytes, *, reverse: bool = False, limit: int | None = None
-    ) -> list[bytes]:
-        """As `scan`, keys only; reads no value."""
-        check_limit(limit)
-        found: list[bytes] = []
-        try:
-            with self._txn.cursor() as cursor:
-                if start >= stop or not self._seek(cursor, start, stop, reverse):
-                    return found
-                keys = cursor.iterprev(values=False) if reverse else cursor.iternext(values=False)
-                previous = None
-                for key in islice(keys, limit):
-                    if key < start if reverse else key >= stop:
-                        break
-                    if previous is not None and (key >= previous if reverse else key <= previous):
-                        raise self._disorder(previous, key)
-                    previous = key
-                    found.append(key)
-        except lmdb.Error as error:
-            raise self._convert(error, "scan") from error
-        return found
-
-    def _disorder(self, previous: bytes, key: bytes) -> CorruptionError:
-        return CorruptionError(
-            f"{self._opening.path}: keys out of order, {key.hex()} follows {previous.hex()}; "
-            "a page is damaged or misplaced: restore from a backup",
-            record=key.hex(),
-        )
-
-    def put(self, key: bytes, value: bytes) -> None:
-        """Store `value` under `key`, replacing what is there."""
-        self._check_writing()
-        check_pair(key, value)
-        try:
-            if self._long and key in self._long:
-                # Put over a longer value of the same transaction, LMDB keeps the longer one's pages
-                # and counts them; the structural check would take such a file for damaged.
-                self._txn.delete(key)
-            self._txn.put(key, value)
-            if len(value) > _INLINE_BYTES_MAX:
-                self._long.add(key)
-        except lmdb.Error as error:
-            raise self._fail(error, "put") from error
-
-    def delete(self, key: bytes) -> bool:
-        """Remove `key`; return whether it was there."""
-        self._check_writing()
-        check_key(key)
-        try:
-            return self._txn.delete(key)
-        except lmdb.Error as error:
-            raise self._fail(error, "delete") from error
-
-    def delete_range(self, start: bytes, stop: bytes, *, limit: int) -> int:
-        """Remove up to `limit` pairs with `start <= key < stop`, lowest first; return how many."""
-        self._check_writing()
-        keys = self.scan_keys(start, stop, limit=limit)
-        for key in keys:
-            self.delete(key)
-        return len(keys)

@@ -7,7 +7,7 @@
 
 A *generation* is one environment directory. CURRENT is written last, so a store without it has
 never acknowledged anything. Files are 0600 and directories made here 0700,
-whatever the umask.
+whatever the umask. Files of a vacuum are in `lmdb_generations`.
 
 Opens no environment but to create one, and never maps a file that was not checked.
 """
@@ -28,7 +28,7 @@ from typing import Final
 import lmdb
 from lmdb import verify as lmdb_verify
 
-from deltastore.errors import CorruptionError, InvalidTypeError, StorePathError
+from deltastore.errors import CorruptionError, StorePathError
 
 CURRENT: Final = "CURRENT"
 LOCK: Final = "LOCK"
@@ -50,75 +50,6 @@ _NETWORK_TYPES: Final = frozenset(
     "9p afs beegfs ceph cifs fuse.ceph fuse.glusterfs fuse.gcsfuse fuse.rclone fuse.s3fs "
     "fuse.sshfs glusterfs gpfs lustre ncpfs nfs nfs4 orangefs smb2 smb3 smbfs".split()
 )
-
-
-def check_path(path: str | os.PathLike[str], *, read_only: bool) -> Path:
-    """Return the real path of a store that could be opened there; touches nothing.
-
-    Raises:
-        InvalidTypeError: `path` is no path.
-        StorePathError: It is a file, holds something else, is absent (with `read_only`), or cannot
-            be created, read or written.
-    """
-    try:
-        text = os.fsdecode(path)
-    except TypeError:
-        raise InvalidTypeError(
-            f"path must be a str or a path object (got {type(path).__name__})"
-        ) from None
-    if not text:
-        raise StorePathError("path is empty; name a directory for the store")
-    try:
-        real = Path(os.path.realpath(text))
-        names = sorted(entry.name for entry in real.iterdir())
-    except FileNotFoundError:
-        if read_only:
-            raise StorePathError(
-                f"{text}: no store there to open read-only; open it for writing once"
-            ) from None
-        _check_parent(real)
-        return real
-    except NotADirectoryError:
-        raise StorePathError(f"{text} is not a directory; name one, or a path not in use") from None
-    except (OSError, ValueError) as error:
-        raise StorePathError(f"{text!r} cannot hold a store: {error}") from error
-    _check_names(real, names, read_only)
-    mode = os.R_OK | os.X_OK if read_only else os.R_OK | os.W_OK | os.X_OK
-    if not _can_access(real, mode):
-        raise StorePathError(
-            f"{real}: this user may not {'read' if read_only else 'write'} there; "
-            + ("" if read_only else "open it with read_only=True, or ")
-            + "change its permissions"
-        )
-    return real
-
-
-def _check_names(path: Path, names: list[str], read_only: bool) -> None:
-    seen = [name for name in names if not name.startswith(".")]
-    if CURRENT in seen:
-        return
-    strange = [name for name in seen if name != LOCK and not _GENERATION.fullmatch(name)]
-    if strange:
-        raise StorePathError(
-            f"{path} holds something else than a store ({', '.join(strange[:3])}); "
-            "name an empty directory or a path not in use"
-        )
-    if read_only:
-        raise StorePathError(f"{path}: no store there to open read-only; open it for writing once")
-
-
-def _check_parent(path: Path) -> None:
-    parent = path.parent
-    while not os.path.lexists(parent):
-        parent = parent.parent
-    if not parent.is_dir():
-        raise StorePathError(f"{path}: {parent} is not a directory")
-    if not _can_access(parent, os.W_OK | os.X_OK):
-        raise StorePathError(f"{path} cannot be created: this user may not write in {parent}")
-
-
-def _can_access(path: Path, mode: int) -> bool:
-    return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
 
 
 def warn_network(path: Path, *, mountinfo: str | None = None, stacklevel: int = 2) -> None:
@@ -177,7 +108,7 @@ def take_lock(path: Path, *, read_only: bool) -> tuple[int | None, bool]:
     """
     file = path / LOCK
     try:
-        lock = _open_private(file, os.O_RDWR | os.O_CREAT)
+        lock = open_private(file, os.O_RDWR | os.O_CREAT)
     except OSError as error:
         if not read_only or error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise
@@ -240,7 +171,17 @@ def read_current(path: Path) -> Path | None:
         raise CorruptionError(
             f"{file} is damaged: expected a generation number and a newline, found {text[:40]!r}"
         )
-    return path / f"{int(match[1]):06d}"
+    return get_directory(path, int(match[1]))
+
+
+def get_directory(path: Path, number: int) -> Path:
+    """Return the directory of a generation."""
+    return path / f"{number:06d}"
+
+
+def is_generation(name: str) -> bool:
+    """Return whether a name is that of a generation's directory."""
+    return _GENERATION.fullmatch(name) is not None
 
 
 def _holds_data(file: Path) -> bool:
@@ -258,23 +199,33 @@ def create(path: Path, make_environment: Callable[[Path], lmdb.Environment]) -> 
 
     What a killed creation left behind is replaced: without CURRENT it held nothing.
     """
-    directory = path / f"{_FIRST:06d}"
+    directory = get_directory(path, _FIRST)
+    make_files(directory)
+    make_environment(directory).close()
+    sync_files(directory)
+    write_current(path, _FIRST)
+
+
+def make_files(directory: Path) -> None:
+    """Make a generation's directory and empty files, in place of what is there."""
     make_directories(directory)
     for name in (DATA, READERS):
         (directory / name).unlink(missing_ok=True)
-        os.close(_open_private(directory / name, os.O_RDWR | os.O_CREAT))
-    make_environment(directory).close()
+        os.close(open_private(directory / name, os.O_RDWR | os.O_CREAT))
+
+
+def sync_files(directory: Path) -> None:
+    """Make a generation's files and their names durable."""
     for name in (DATA, READERS):
         with (directory / name).open("rb") as file:
             os.fsync(file.fileno())
     sync_directory(directory)
-    write_current(path, _FIRST)
 
 
 def write_current(path: Path, generation: int) -> None:
     """Replace CURRENT atomically and durably."""
     fresh = path / f".{CURRENT}.{os.getpid()}"
-    descriptor = _open_private(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    descriptor = open_private(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         os.write(descriptor, b"%d\n" % generation)
         os.fsync(descriptor)
@@ -284,7 +235,8 @@ def write_current(path: Path, generation: int) -> None:
     sync_directory(path)
 
 
-def _open_private(file: Path, flags: int) -> int:
+def open_private(file: Path, flags: int) -> int:
+    """Open a file, made 0600 if need be; return its descriptor."""
     descriptor = os.open(file, flags | os.O_CLOEXEC, 0o600)
     try:
         info = os.fstat(descriptor)
@@ -382,7 +334,7 @@ def check_data_file(file: Path, *, verify_bytes_max: int, read_only: bool) -> No
 
 
 def find_generation(path: Path) -> Path:
-    """Return the directory of the generation in use of a store that must be finished.
+    """Return the directory that CURRENT names, of a store that must be finished.
 
     Raises:
         StorePathError: There is no store.
@@ -390,6 +342,4 @@ def find_generation(path: Path) -> Path:
     directory = read_current(path)
     if directory is None:
         raise StorePathError(f"{path}: no store there to open read-only; open it for writing once")
-    if not directory.is_dir():
-        raise CorruptionError(f"{path / CURRENT} names {directory.name}, which is missing")
     return directory

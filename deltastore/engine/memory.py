@@ -4,7 +4,7 @@ A *state* is what one commit left behind. Readers pin the state of their beginni
 the state in place unless it is pinned, and a copy of it otherwise. A write transaction keeps its
 puts and deletes aside until it ends, so undoing it is forgetting them.
 
-Holds everything in memory, writes no file, and is the simplest thing that meets E1 to E10 of
+Holds everything in memory, writes no file, and is the simplest thing that meets E1 to E11 of
 `deltastore.engine.api`.
 """
 
@@ -27,6 +27,7 @@ from deltastore.engine.limits import (
     check_pair,
 )
 from deltastore.errors import ForkedStoreError, StoreClosedError
+from deltastore.plans import Progress, VacuumReport, no_progress
 
 
 class _State:
@@ -95,6 +96,16 @@ class MemoryEngine:
         """Return the number of keys; there is no file."""
         self.check()
         return EngineStat(entries=len(self._state.keys), file_bytes=0, free_bytes=0)
+
+    def vacuum(
+        self,
+        *,
+        secure: bool = False,  # noqa: ARG002 - what is deleted is in no file
+        progress: Progress = no_progress,  # noqa: ARG002 - there is nothing to wait for
+    ) -> VacuumReport:
+        """Do nothing: there is no file. See `deltastore.engine.api.Engine.vacuum`."""
+        self.check()
+        return VacuumReport(generation=0, bytes_before=0, bytes_after=0, free_bytes_before=0)
 
     def close(self) -> None:
         """Close and forget everything; waits for running transactions."""

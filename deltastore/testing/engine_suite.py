@@ -1,4 +1,4 @@
-"""The obligations E1 to E10 of `deltastore.engine.api` as tests, for any engine.
+"""The obligations E1 to E11 of `deltastore.engine.api` as tests, for any engine.
 
     class TestMine(EngineSuite):
         def make_engine(self, where):
@@ -38,7 +38,7 @@ from deltastore.testing.engine_calls import (
     is_refused,
     read_all,
 )
-from deltastore.testing.engine_machine import EngineMachine
+from deltastore.testing.engine_vacuum_laws import VacuumLaws, VacuumMachine
 
 
 class _Huge(bytes):
@@ -48,7 +48,7 @@ class _Huge(bytes):
         return VALUE_BYTES_MAX + 1
 
 
-class EngineSuite:
+class EngineSuite(VacuumLaws):
     """Adopt by subclassing; see the module's docstring."""
 
     examples: ClassVar[int] = 30
@@ -374,7 +374,7 @@ class EngineSuite:
 
         suite = self
 
-        class Machine(EngineMachine):
+        class Machine(VacuumMachine):
             def __init__(self) -> None:
                 where = tmp_path / f"machine-{next(number)}"
                 super().__init__(suite.make_engine(where), lambda old: suite.reopen(old, where))

@@ -1,8 +1,8 @@
 """An engine that fails at a chosen call, for loops over every call that could fail.
 
-A *call* is a begin, a get, a scan, a put, a delete or the commit at the end of a block, counted
-from 1 over all threads. A loop runs the same work with `fail_at` 1, 2, 3, ... until `has_failed`
-stays False: every place where an engine may fail was then tried once.
+A *call* is a begin, a get, a scan, a put, a delete, the commit at the end of a block, or a vacuum,
+counted from 1 over all threads. A loop runs the same work with `fail_at` 1, 2, 3, ... until
+`has_failed` stays False: every place where an engine may fail was then tried once.
 
 Injects nothing below the seam: torn pages and full disks are for the tests of one engine.
 """
@@ -16,6 +16,7 @@ from types import TracebackType
 
 from deltastore.engine.api import Engine, EngineStat, Pair, Transaction
 from deltastore.errors import EngineError
+from deltastore.plans import Progress, VacuumReport, no_progress
 
 
 class FailingEngine:
@@ -65,6 +66,11 @@ class FailingEngine:
     def stat(self) -> EngineStat:
         """Return the sizes of the engine inside."""
         return self._inner.stat()
+
+    def vacuum(self, *, secure: bool = False, progress: Progress = no_progress) -> VacuumReport:
+        """Vacuum the engine inside; one of the calls that count."""
+        self.count("vacuum")
+        return self._inner.vacuum(secure=secure, progress=progress)
 
     def close(self) -> None:
         """Close the engine inside."""

@@ -21,13 +21,15 @@ from deltastore.errors import (
     FormatVersionError,
     InvalidArgumentError,
     InvalidTypeError,
+    NeededRunError,
+    PrunedCheckpointError,
     ReadOnlyError,
     StoreClosedError,
     StoreFullError,
     StorePathError,
 )
 from deltastore.langgraph.saver import DeltaStoreSaver
-from deltastore.options import SnapshotBounds, StoreOptions
+from deltastore.options import RetentionPolicy, SnapshotBounds, StoreOptions, TimeToLive
 from deltastore.store import Store
 
 __all__ = [
@@ -42,11 +44,15 @@ __all__ = [
     "FormatVersionError",
     "InvalidArgumentError",
     "InvalidTypeError",
+    "NeededRunError",
+    "PrunedCheckpointError",
     "ReadOnlyError",
+    "RetentionPolicy",
     "SnapshotBounds",
     "Store",
     "StoreClosedError",
     "StoreFullError",
     "StoreOptions",
     "StorePathError",
+    "TimeToLive",
 ]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 from deltastore import directory
 from deltastore.absence import check_absent
@@ -24,7 +24,7 @@ from deltastore.errors import BrokenChainError
 from deltastore.format import frame, keys
 from deltastore.format.header import ClearHeader, Header
 from deltastore.ids import id_from_cid
-from deltastore.log import StreamReader
+from deltastore.log import Link, StreamReader
 
 _IDLE_STEPS: Final = 8  # steps without a write before a header is decoded for its hints
 
@@ -50,6 +50,12 @@ def marked_below(reader: StreamReader, depth: int) -> int | None:
     return None
 
 
+def late(reader: StreamReader) -> set[bytes]:
+    """Return the cids of the checkpoints that may hold writes their descendants do not know."""
+    low, high = _mark_key(reader, 0, b""), _mark_key(reader, keys.DEPTH_MAX + 1, b"")
+    return {key[13:] for key in reader.txn.scan_keys(low, high)}
+
+
 def _mark_key(reader: StreamReader, depth: int, cid: bytes) -> bytes:
     return keys.late_key(reader.stream.thread, reader.stream.namespace, depth, cid)
 
@@ -64,6 +70,16 @@ def mark_unhinted(reader: StreamReader) -> None:
     mark_late(reader, keys.DEPTH_UNHINTED, b"")
 
 
+def mark_crossed(reader: StreamReader) -> None:
+    """Note that a checkpoint of the stream refers to values of one that is no ancestor of it."""
+    mark_late(reader, keys.DEPTH_CROSSED, b"")
+
+
+def is_crossed(reader: StreamReader) -> bool:
+    """Whether a checkpoint may refer to values of one that is no ancestor of it."""
+    return reader.txn.get(_mark_key(reader, keys.DEPTH_CROSSED, b"")) is not None
+
+
 def mark_orphan(reader: StreamReader, parent: bytes) -> None:
     """Note that a child of an absent checkpoint was stored."""
     mark_late(reader, keys.DEPTH_ORPHANED, parent)
@@ -75,7 +91,12 @@ def has_orphans(reader: StreamReader, cid: bytes) -> bool:
 
 
 def walk(
-    reader: StreamReader, target: bytes, first: Link, channels: Iterable[str], collect: Collect
+    reader: StreamReader,
+    target: bytes,
+    first: Link,
+    channels: Iterable[str],
+    collect: Collect,
+    until: Link | None = None,
 ) -> dict[str, bytes]:
     """Visit the ancestors that a channel's history needs; return the seeds found.
 
@@ -85,6 +106,7 @@ def walk(
         channels: What to look for.
         collect: Called with an ancestor's cid and the channels still sought, nearest ancestor
             first, the seed's checkpoint included; returns whether it found writes of one of them.
+        until: An ancestor that ends the walk before it is visited; None walks to the root.
 
     Returns:
         For each channel that has one, the cid of its seed's checkpoint.
@@ -95,18 +117,11 @@ def walk(
     Cost: two look-ups per checkpoint passed; stretches without writes are jumped over.
     """
     kind = _Unhinted if is_unhinted(reader) else _Hinted
-    return kind(reader, first, set(channels), collect).run(target)
-
-
-class Link(NamedTuple):
-    """An ancestor: its cid and what its header tells without being decoded."""
-
-    cid: bytes
-    clear: ClearHeader
+    return kind(reader, first, set(channels), collect, until).run(target)
 
 
 def parent_link(reader: StreamReader, cid: bytes, own: ClearHeader | Header) -> Link | None:
-    """Return a checkpoint's parent, None where its history ends.
+    """Return a checkpoint's parent, or the anchor in its place; None where its history ends.
 
     It ends at a root, and at a checkpoint whose parent never was stored.
 
@@ -115,9 +130,9 @@ def parent_link(reader: StreamReader, cid: bytes, own: ClearHeader | Header) -> 
     """
     if own.parent is None:
         return None
-    clear = reader.clear(own.parent)
-    if clear is not None:
-        return Link(own.parent, clear)
+    link = reader.link(own.parent)
+    if link is not None:
+        return link
     if own.parent_stored:
         error = BrokenChainError(
             f"its parent {id_from_cid(own.parent)!r} was stored and is gone; history from here "
@@ -134,20 +149,26 @@ class _Walk:
     at: Link
     sought: set[str]
     collect: Collect
+    until: Link | None
     seeds: dict[str, bytes] = field(default_factory=dict)
 
     def run(self, target: bytes) -> dict[str, bytes]:
         visited = {target}
         following: Link | None = self.at
         while following is not None and following.cid not in visited and self.sought:
+            if self._ends(following):
+                break
             visited.add(following.cid)
             self.at = following
             self._visit()
             following = self._next() if self.sought else None
         return self.seeds
 
+    def _ends(self, following: Link) -> bool:
+        return self.until is not None and following.cid == self.until.cid
+
     def _next(self) -> Link | None:
-        return parent_link(self.reader, *self.at)
+        return parent_link(self.reader, self.at.cid, self.at.clear)
 
     def _visit(self) -> None:
         raise NotImplementedError
@@ -175,14 +196,22 @@ class _Unhinted(_Walk):
 
 @dataclass(slots=True)
 class _Hinted(_Walk):
-    """Reads parent links alone, and jumps by the hints of a header where nothing was found."""
+    """Reads parent links alone, and jumps by the hints of a header where nothing was found.
+
+    Depths fall along a chain here, so that a jump past `until` is noticed. What an anchor, or a
+    folded checkpoint, says of seeds overrules hints of headers below it, which may name checkpoints
+    that are gone, or lie beyond. Both are marked, so that no jump passes them.
+    """
 
     seed_of: dict[str, bytes] | None = None
     idle: int = 0
     jumped: bool = False
 
+    def _ends(self, following: Link) -> bool:
+        return self.until is not None and following.clear.depth <= self.until.clear.depth
+
     def _visit(self) -> None:
-        if self.seed_of is None:
+        if self.seed_of is None or self.at.is_anchor or self.at.clear.is_folded:
             self.seed_of = self._seeds()
             self.idle = _IDLE_STEPS - 1  # a header is decoded: use its hints if it holds no write
         cid = self.at.cid
@@ -207,12 +236,12 @@ class _Hinted(_Walk):
         self.jumped = False
         own = self.at.clear
         if self.idle < _IDLE_STEPS or not own.parent_stored:
-            return parent_link(self.reader, *self.at)
+            return _Walk._next(self)
         floor = marked_below(self.reader, own.depth)
         stop = self._nearest_stop(self._header(), floor)
         if floor is not None and (stop is None or stop.clear.depth < floor):
             self.idle = _IDLE_STEPS - (own.depth - floor)
-            return parent_link(self.reader, *self.at)
+            return _Walk._next(self)
         self.jumped = stop is not None and stop.cid != own.parent
         return stop
 
@@ -228,9 +257,9 @@ class _Hinted(_Walk):
                 self.sought.discard(channel)
         nearest = None
         for cid in stops:
-            clear = self.reader.clear(cid)
-            if clear is None:
-                return parent_link(self.reader, *self.at)  # a hint overtaken by a deletion
-            if nearest is None or clear.depth > nearest.clear.depth:
-                nearest = Link(cid, clear)
+            link = self.reader.link(cid)
+            if link is None:
+                return _Walk._next(self)  # a hint overtaken by a deletion
+            if nearest is None or link.clear.depth > nearest.clear.depth:
+                nearest = link
         return nearest

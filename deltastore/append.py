@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from deltastore import ancestry, directory, log
-from deltastore.errors import DeletedParentError
-from deltastore.format import frame
+from deltastore import ancestry, directory, log, watch
+from deltastore.errors import DeletedParentError, PrunedCheckpointError
+from deltastore.format import frame, keys, layout
 from deltastore.format.entries import ThreadEntry
 from deltastore.format.header import Header, Slot
 from deltastore.format.value import Source, ValueRecord
@@ -38,12 +38,14 @@ def apply_checkpoint(
         StaleError: The parent, a checkpoint whose values are referred to, or the id itself is not
             as it was when it was prepared.
         DeletedParentError: The parent is absent because it was deleted.
+        PrunedCheckpointError: An anchor stands at its id, or values that others refer to are there.
     """
     check_parent(entry, reader, prepared)
     if reader.raw_header(prepared.cid) is not None:
         raise StaleError
+    _check_place(entry, reader, prepared)
     for relied, checksum in prepared.relied.items():
-        raw = reader.raw_header(relied)
+        raw = reader.raw_header(relied) or reader.raw_anchor(relied)
         if raw is None or frame.checksum(raw) != checksum:
             raise StaleError
     store_checkpoint(entry, reader, prepared, minute)
@@ -69,12 +71,17 @@ def store_checkpoint(
             # The parent is the newest by key although it has a child: later writes would not be
             # taken for late (is_newest below).
             ancestry.mark_late(reader, prepared.parent.header.depth, parent)
+            watch.note(reader.txn, reader.stream, parent)
     elif parent is not None:
         ancestry.mark_orphan(reader, parent)
+    if prepared.crossed:
+        ancestry.mark_crossed(reader)
     if ancestry.has_orphans(reader, cid):
         ancestry.mark_unhinted(reader)
     # In key order: LMDB fills a page to its end only where nothing is put before its last key.
-    log.put_header(reader, cid, header_with(header, slots), prepared.parent)
+    # An anchor is written again at the next prune, so nothing may be coded against it.
+    base = None if prepared.parent is not None and prepared.parent.is_anchor else prepared.parent
+    log.put_header(reader, cid, header_with(header, slots), base)
     for ordinal, own in enumerate(prepared.own):
         if own.record is not None:
             log.put_value(reader, cid, ordinal, _shared(prepared, own, written))
@@ -92,6 +99,8 @@ def _shared(
     assert record is not None
     if parent is None or record.base is None or len(record.body) < EXTENSION_BYTES_MIN:
         return record
+    if parent.is_anchor:
+        return record  # its writes are those of several checkpoints
     slot = parent.header.slots.get(own.channel)
     value = None if slot is None else slot.value
     if value is None or value != own.supersedes or record.base.cid != value.cid:
@@ -130,6 +139,7 @@ def header_with(header: Header, slots: dict[str, Slot]) -> Header:
         metadata=header.metadata,
         slots=slots,
         inline=header.inline,
+        is_folded=header.is_folded,
     )
 
 
@@ -143,7 +153,7 @@ def check_parent(entry: ThreadEntry, reader: StreamReader, prepared: PreparedChe
     parent = prepared.header.parent
     if parent is None:
         return
-    raw = reader.raw_header(parent)
+    raw = reader.raw_header(parent) or reader.raw_anchor(parent)
     if (raw is None) != (prepared.parent is None):
         raise StaleError
     if raw is not None:
@@ -151,7 +161,7 @@ def check_parent(entry: ThreadEntry, reader: StreamReader, prepared: PreparedChe
         if frame.checksum(raw) != prepared.parent.checksum:
             raise StaleError
         return
-    mark = entry.deleted.get(reader.stream.checkpoint_ns)
+    mark = entry.mark_of(reader.stream.checkpoint_ns)
     if mark is not None and mark.covers(parent):
         new = prepared.new
         raise DeletedParentError(
@@ -159,6 +169,23 @@ def check_parent(entry: ThreadEntry, reader: StreamReader, prepared: PreparedChe
             f"{new.checkpoint_ns!r}, was put on parent {new.parent_id!r}, which has been deleted; "
             "stored without it, its history would be cut. Start the thread anew by a put without a "
             "parent"
+        )
+
+
+def _check_place(entry: ThreadEntry, reader: StreamReader, prepared: PreparedCheckpoint) -> None:
+    """Check that nothing is left at the id of a checkpoint that is new."""
+    cid = prepared.cid
+    if entry.mark_of(reader.stream.checkpoint_ns) is None:
+        return  # nothing was ever dropped
+    at = reader.stream.prefix + cid
+    left = reader.txn.scan_keys(at + bytes([layout.KIND_VALUE]), keys.after(at))
+    kinds = {keys.split(key).kind for key in left}
+    if not kinds <= {layout.KIND_WRITES}:
+        new = prepared.new
+        raise PrunedCheckpointError(
+            f"checkpoint {new.checkpoint_id!r} of thread {new.thread_id!r}, namespace "
+            f"{new.checkpoint_ns!r}, was pruned, and what others need of it is still in its place; "
+            "put it under another id"
         )
 
 

@@ -147,22 +147,31 @@ def intern_stream(
     """Return a thread's entry and a stream, giving numbers to what has none."""
     entry = find_thread(txn, thread_id) or ThreadEntry(thread_id, 0)
     if entry.number == 0:
-        number = _next_thread_number(txn)
-        entry = replace(entry, number=number, namespaces=0, minute=0)
-        name_key = keys.thread_name_key(entry.number)
-        _write(txn, name_key, layout.KIND_NAME, entries.encode_name(thread_id))
-        save_thread(txn, entry)
+        entry = replace(entry, number=next_thread_number(txn), namespaces=0, minute=0)
+        name_thread(txn, entry)
     stream = _namespace(txn, entry, checkpoint_ns)
     if stream is not None:
         return entry, stream
     number = entry.namespaces + 1
     entry = replace(entry, namespaces=number)
     save_thread(txn, entry)
-    key = keys.namespace_key(entry.number, encode_text(checkpoint_ns, "checkpoint_ns"))
-    _write(txn, key, layout.KIND_NAME, entries.encode_named_number(checkpoint_ns, number))
-    name_key = keys.namespace_name_key(entry.number, number)
-    _write(txn, name_key, layout.KIND_NAME, entries.encode_name(checkpoint_ns))
+    name_namespace(txn, entry.number, checkpoint_ns, number)
     return entry, make_stream(entry, checkpoint_ns, number)
+
+
+def name_thread(txn: Transaction, entry: ThreadEntry) -> None:
+    """Store a thread's entry and the name of its number."""
+    name_key = keys.thread_name_key(entry.number)
+    _write(txn, name_key, layout.KIND_NAME, entries.encode_name(entry.thread_id))
+    save_thread(txn, entry)
+
+
+def name_namespace(txn: Transaction, thread: int, checkpoint_ns: str, number: int) -> None:
+    """Store a namespace's number and its name."""
+    key = keys.namespace_key(thread, encode_text(checkpoint_ns, "checkpoint_ns"))
+    _write(txn, key, layout.KIND_NAME, entries.encode_named_number(checkpoint_ns, number))
+    name_key = keys.namespace_name_key(thread, number)
+    _write(txn, name_key, layout.KIND_NAME, entries.encode_name(checkpoint_ns))
 
 
 def threads_given(txn: Transaction) -> int:
@@ -171,7 +180,8 @@ def threads_given(txn: Transaction) -> int:
     return 0 if payload is None else entries.decode_number(payload) - 1
 
 
-def _next_thread_number(txn: Transaction) -> int:
+def next_thread_number(txn: Transaction) -> int:
+    """Give a thread number that was never given before."""
     number = threads_given(txn) + 1
     _write(txn, _THREADS_KEY, layout.KIND_STORE, entries.encode_number(number + 1))
     return number
@@ -207,6 +217,16 @@ def thread_id_of(txn: Transaction, number: int) -> str:
     if payload is None:
         raise CorruptionError(f"thread number {number} has no name", record=key.hex())
     return entries.decode_name(payload)
+
+
+def find_thread_id(txn: Transaction, number: int) -> str | None:
+    """Return the id of a thread number, None if the thread was deleted."""
+    payload = _read(txn, keys.thread_name_key(number), layout.KIND_NAME)
+    if payload is None:
+        return None
+    thread_id = entries.decode_name(payload)
+    entry = find_thread(txn, thread_id)
+    return thread_id if entry is not None and entry.number == number else None
 
 
 def scan_active(txn: Transaction, after_key: bytes, limit: int) -> list[tuple[bytes, int, int]]:

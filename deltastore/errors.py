@@ -8,6 +8,8 @@
     ├── StorePathError                             the path cannot hold, or does not hold, a store
     ├── FormatVersionError                         written by a newer release
     ├── DeletedParentError                         a put on a checkpoint that was deleted
+    ├── PrunedCheckpointError                      a put that needs what was pruned
+    ├── NeededRunError                             living checkpoints need what a run left
     ├── DecryptionError                            the cipher does not open a record
     ├── CorruptionError                            stored bytes are not what was written
     │   └── BrokenChainError                       an ancestor that was stored is gone
@@ -53,6 +55,14 @@ class FormatVersionError(DeltaStoreError):
 
 class DeletedParentError(DeltaStoreError):
     """A checkpoint was put on a parent that has been deleted; storing it would cut its history."""
+
+
+class PrunedCheckpointError(DeltaStoreError):
+    """A put of a pruned checkpoint, or one that carries over what pruning has dropped."""
+
+
+class NeededRunError(DeltaStoreError):
+    """Checkpoints that stay need what a run to be deleted left; nothing was deleted."""
 
 
 class DecryptionError(DeltaStoreError):

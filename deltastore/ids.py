@@ -16,6 +16,7 @@ Pure functions; nothing here reads a store.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -83,6 +84,14 @@ def cid_from_id(text: str) -> bytes:
             f"{text[:60]!r}); use the ids LangGraph makes"
         )
     return b"\x02" + raw.translate(_UP) + b"\x00"
+
+
+def by_id(cids: Sequence[bytes]) -> list[bytes]:
+    """Return cids in the order of their ids as text."""
+    # Those of form 1 are in the order of their ids already.
+    if all(cid[0] == FORM_ULID for cid in cids):
+        return sorted(cids)
+    return sorted(cids, key=id_from_cid)
 
 
 def bound_from_id(text: str, form: int) -> bytes | None:

@@ -146,10 +146,10 @@ class Lister:
         for stream in self._streams(txn):
             reader = open_reader(txn, stream)
             entry = reader.entry(cid)
-            if entry is not None:
-                rows.append(Row(reader, cid, checkpoint_id, entry))
-            else:
+            if entry is None:
                 reader.check_absent(cid)
+            elif not entry.is_anchor:
+                rows.append(Row(reader, cid, checkpoint_id, entry))
         return rows
 
     def _streams(self, txn: Transaction) -> list[Stream]:

@@ -9,8 +9,6 @@ Follows the parent links that decoding needs and no others; decides nothing abou
 
 from __future__ import annotations
 
-import hashlib
-import secrets
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -19,7 +17,7 @@ from deltastore.cache import WeightedCache
 from deltastore.directory import Stream
 from deltastore.engine.api import Transaction
 from deltastore.errors import BrokenChainError, CorruptionError, DecryptionError
-from deltastore.format import entries, frame, keys, layout
+from deltastore.format import frame, keys, layout
 from deltastore.format import header as header_format
 from deltastore.format import value as value_format
 from deltastore.format import writes as writes_format
@@ -29,28 +27,33 @@ from deltastore.format.writes import Row, WritesRecord
 from deltastore.ids import FORM_TEXT, FORM_ULID, cid_length, id_from_cid
 from deltastore.types import Cipher
 
+FOLDED: Final = -1
 _CHAIN_MAX: Final = 2 * layout.HEADER_WHOLE_EVERY
 _WRITES_WEIGHT: Final = 500  # bytes a decoded record costs beside its data
-_PROBES_MAX: Final = 1_024
-_SECRETS_MAX: Final = 64
 _LAST_KEY: Final = b"\xff"
 _WRITES_PAGE: Final = 32
 _HEADER_SUFFIX: Final = bytes([layout.KIND_HEADER])
+_WRITES_KIND: Final = bytes([layout.KIND_WRITES])
 
 
 class HeaderEntry(NamedTuple):
-    """A decoded header, the digest its children are coded against, and its record's checksum."""
+    """A decoded header, the digest its children are coded against, and its record's checksum.
+
+    `is_anchor` if it stands in the place of a checkpoint that was dropped (`deltastore.anchors`).
+    """
 
     header: Header
     digest: int
     checksum: int
+    is_anchor: bool = False
 
 
-class TaskRecord(NamedTuple):
-    """Where one task's writes are, or will be, and what is there now."""
+class Link(NamedTuple):
+    """A checkpoint or anchor: its cid and what its header tells without being decoded."""
 
-    key: bytes
-    record: WritesRecord | None
+    cid: bytes
+    clear: ClearHeader
+    is_anchor: bool
 
 
 class Caches:
@@ -70,7 +73,7 @@ class Caches:
 
 
 class StoredWrites(NamedTuple):
-    """One task's writes and the suffix of the key they are under."""
+    """One task's writes and the suffix of their key, FOLDED for those of a dropped ancestor."""
 
     suffix: int
     record: WritesRecord
@@ -103,19 +106,29 @@ class StreamReader:
         except CorruptionError as error:
             raise self.locate(error, cid) from None
 
-    def clear(self, cid: bytes) -> ClearHeader | None:
-        """Return a header's parent link without decoding the rest; None if it is not stored."""
+    def raw_anchor(self, cid: bytes) -> bytes | None:
+        """Return the anchor record at a dropped checkpoint's place as stored, or None."""
+        return self.txn.get(keys.anchor_key(self.stream.prefix, cid))
+
+    def link(self, cid: bytes) -> Link | None:
+        """Return a checkpoint's or anchor's parent link without decoding the rest, or None."""
         key = keys.header_key(self.stream.prefix, cid)
         record = self.txn.get(key)
+        kind = layout.KIND_HEADER
         if record is None:
-            return None
+            key = keys.anchor_key(self.stream.prefix, cid)
+            record = self.txn.get(key)
+            kind = layout.KIND_ANCHOR
+            if record is None:
+                return None
         try:
-            return header_format.parent_of(frame.peek(key, record, layout.KIND_HEADER))
+            clear = header_format.parent_of(frame.peek(key, record, kind))
         except CorruptionError as error:
             raise self.locate(error, cid) from None
+        return Link(cid, clear, kind == layout.KIND_ANCHOR)
 
     def entry(self, cid: bytes) -> HeaderEntry | None:
-        """Return a decoded header, or None if the checkpoint is not stored.
+        """Return a decoded header, or the anchor in its place; None if neither is stored.
 
         Cost: one look-up when it was decoded before, else up to 32.
 
@@ -123,10 +136,29 @@ class StreamReader:
             CorruptionError: It, or a header it is coded against, is damaged.
         """
         raw = self.raw_header(cid)
-        return None if raw is None else self.decode(cid, raw)
+        if raw is not None:
+            return self.decode(cid, raw)
+        raw = self.raw_anchor(cid)
+        return None if raw is None else self.decode_anchor(cid, raw)
+
+    def decode_anchor(self, cid: bytes, raw: bytes) -> HeaderEntry:
+        """As `entry`, for an anchor's record already read."""
+        key = keys.anchor_key(self.stream.prefix, cid)
+        cache_key = (key, frame.checksum(raw), id(self.cipher))
+        hit = self.caches.headers.get(cache_key)
+        if hit is not None:
+            return hit[0]
+        try:
+            record = frame.unseal(key, raw, layout.KIND_ANCHOR, self.cipher)
+            header = header_format.decode(record.clear, record.payload, cid, None)
+        except CorruptionError as error:
+            raise self.locate(error, cid) from None
+        except DecryptionError as error:
+            raise DecryptionError(f"{error} ({self.place(cid)})") from None
+        return self._keep(cache_key, header, is_anchor=True)
 
     def decode(self, cid: bytes, raw: bytes) -> HeaderEntry:
-        """As `entry`, for a record already read."""
+        """As `entry`, for a header's record already read."""
         pending: list[tuple[tuple[bytes, int, int], bytes, frame.Record]] = []
         owner = id(self.cipher)
         at = cid
@@ -172,8 +204,10 @@ class StreamReader:
         key = keys.header_key(self.stream.prefix, cid)
         self._keep((key, frame.checksum(record), id(self.cipher)), header)
 
-    def _keep(self, cache_key: tuple[bytes, int, int], header: Header) -> HeaderEntry:
-        entry = HeaderEntry(header, header_format.digest(header), cache_key[1])
+    def _keep(
+        self, cache_key: tuple[bytes, int, int], header: Header, *, is_anchor: bool = False
+    ) -> HeaderEntry:
+        entry = HeaderEntry(header, header_format.digest(header), cache_key[1], is_anchor)
         self.caches.headers.put(cache_key, (entry, self.cipher), 1)
         return entry
 
@@ -199,10 +233,14 @@ class StreamReader:
             raise self.locate(error, cid) from None
 
     def writes(self, cid: bytes) -> list[StoredWrites]:
-        """Return the writes of a checkpoint in replay order, one record a task."""
-        prefix = self.stream.prefix + cid + bytes([layout.KIND_WRITES])
-        found: list[StoredWrites] = []
-        start, limit, more = prefix, 2, True
+        """Return the writes of a checkpoint in replay order, one record a task.
+
+        Of an anchor: first those of dropped ancestors, oldest first, then its own.
+        """
+        prefix = self.stream.prefix + cid
+        own: list[StoredWrites] = []
+        folded: list[StoredWrites] = []
+        start, limit, more = prefix + _WRITES_KIND, 2, True
         while more:
             page = self.txn.scan(start, _LAST_KEY, limit=limit)
             more = len(page) == limit
@@ -211,12 +249,26 @@ class StreamReader:
                     frame.check(key, record)  # it may be of these writes, under a damaged key
                     more = False
                     break
-                writes = self.decode_writes(key, record, cid)
-                found.append(StoredWrites(int.from_bytes(key[-8:], "big"), writes))
+                kind = keys.split(key).kind
+                if kind == layout.KIND_WRITES:
+                    writes = self.decode_writes(key, record, cid)
+                    own.append(StoredWrites(int.from_bytes(key[-8:], "big"), writes))
+                elif kind == layout.KIND_FOLDED:
+                    folded += self.decode_folded(key, record, cid)
             start, limit = page[-1][0] + b"\x00" if page else start, _WRITES_PAGE
-        if len(found) > 1:
-            found.sort(key=lambda one: (one.record.task_path, one.record.task_id))
-        return found
+        if len(own) > 1:
+            own.sort(key=lambda one: (one.record.task_path, one.record.task_id))
+        return folded + own
+
+    def decode_folded(self, key: bytes, record: bytes, cid: bytes) -> list[StoredWrites]:
+        """Decode one record of an anchor's folded writes."""
+        try:
+            payload = frame.unseal(key, record, layout.KIND_FOLDED, self.cipher).payload
+            return [StoredWrites(FOLDED, one) for one in writes_format.decode_folded(payload)]
+        except CorruptionError as error:
+            raise self.locate(error, cid) from None
+        except DecryptionError as error:
+            raise DecryptionError(f"{error} ({self.place(cid)})") from None
 
     def source(self, source: Source) -> Row:
         """Return a stored write that a value is coded against.
@@ -249,57 +301,6 @@ class StreamReader:
             raise self.locate(error, cid) from None
         except DecryptionError as error:
             raise DecryptionError(f"{error} ({self.place(cid)})") from None
-
-    def task(self, cid: bytes, task_id: str, *, make_secret: bool) -> TaskRecord:
-        """Find one task's writes record at a checkpoint, or the key it will have.
-
-        Args:
-            make_secret: In a write transaction, give the thread a secret if it needs one.
-        """
-        if self.cipher is not None:
-            # It may have written before the serializer was given its cipher.
-            earlier = self._probe(cid, task_id, entries.text_hash(task_id.encode()))
-            if earlier.record is not None:
-                return earlier
-        return self._probe(cid, task_id, self._task_hash(task_id, make_secret=make_secret))
-
-    def _probe(self, cid: bytes, task_id: str, number: int) -> TaskRecord:
-        for probe in range(_PROBES_MAX):
-            key = keys.writes_key(self.stream.prefix, cid, (number + probe) % (1 << 64))
-            record = self.txn.get(key)
-            if record is None:
-                return TaskRecord(key, None)
-            found = self.decode_writes(key, record, cid)
-            if found.task_id == task_id:
-                return TaskRecord(key, found)
-        raise CorruptionError(f"no place for task {task_id!r} within {_PROBES_MAX} probes")
-
-    def _task_hash(self, task_id: str, *, make_secret: bool) -> int:
-        raw = task_id.encode()
-        if self.cipher is None:
-            return entries.text_hash(raw)
-        secret = self._secret(make=make_secret)
-        return int.from_bytes(hashlib.blake2b(raw, digest_size=8, key=secret).digest(), "big")
-
-    def _secret(self, *, make: bool) -> bytes:
-        """Return the thread's secret under this cipher: it keys the hashes of task ids."""
-        assert self.cipher is not None
-        for ordinal in range(_SECRETS_MAX):
-            key = keys.secret_key(self.stream.thread, ordinal)
-            record = self.txn.get(key)
-            if record is None:
-                assert make
-                secret = secrets.token_bytes(32)
-                self.txn.put(key, frame.seal(key, layout.KIND_SECRET, b"", secret, self.cipher))
-                return secret
-            try:
-                return frame.unseal(key, record, layout.KIND_SECRET, self.cipher).payload
-            except DecryptionError:
-                continue  # made under a key used before
-        raise DecryptionError(
-            f"{_SECRETS_MAX} keys were used on one thread and this one is not among them "
-            f"({self.place(None)})"
-        )
 
     def check_keys(self, cid: bytes) -> None:
         """Raise if one of a checkpoint's own keys is none: its record would not be looked for."""
@@ -371,6 +372,13 @@ def put_header(reader: StreamReader, cid: bytes, header: Header, base: HeaderEnt
     record = frame.seal(key, layout.KIND_HEADER, clear, payload, reader.cipher)
     reader.txn.put(key, record)
     reader.keep(cid, record, header)
+
+
+def put_anchor(reader: StreamReader, cid: bytes, header: Header) -> None:
+    """Store an anchor; always whole, since it is written again at the next prune."""
+    key = keys.anchor_key(reader.stream.prefix, cid)
+    clear, payload = header_format.encode(header, cid, None)
+    reader.txn.put(key, frame.seal(key, layout.KIND_ANCHOR, clear, payload, reader.cipher))
 
 
 def put_value(reader: StreamReader, cid: bytes, ordinal: int, record: ValueRecord) -> None:

@@ -1,11 +1,14 @@
 """Options a caller may set, each checked when it is made. Defaults fit a chat application.
 
-`SnapshotBounds` is about behaviour (what a read may cost); the byte sizes are about memory.
+`SnapshotBounds` is about behaviour (what a read may cost); the byte sizes are about memory;
+`RetentionPolicy` and `TimeToLive` say what may be deleted, and nothing is by default.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final, Literal, get_args
 
 from deltastore.errors import InvalidArgumentError, InvalidTypeError
@@ -58,6 +61,107 @@ class SnapshotBounds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionPolicy:
+    """What `Store.apply_retention` leaves; a bound that is None deletes nothing.
+
+    Attributes:
+        keep_last: Newest checkpoints of each namespace that stay, at least 1.
+        max_age: Checkpoints older than this go, but never the newest of a namespace; above 0. With
+            `keep_last`, what is within either stays.
+        max_bytes: Bytes of the records of all threads, keys included, at least 1. Whole threads go,
+            the one longest without activity first, until the rest is within it.
+        protect: Ids of threads that are never touched, neither by this policy nor by a time to
+            live; kept as a frozenset. They count towards `max_bytes`.
+    """
+
+    keep_last: int | None = None
+    max_age: timedelta | None = None
+    max_bytes: int | None = None
+    protect: Collection[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        for name in ("keep_last", "max_bytes"):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if type(value) is not int:
+                raise InvalidTypeError(
+                    f"RetentionPolicy({name}={value!r:.60}): {name} must be an int or None "
+                    f"(got {type(value).__name__})"
+                )
+            if value < 1:
+                raise InvalidArgumentError(
+                    f"RetentionPolicy({name}={value}): {name} must be at least 1; "
+                    f"use {name}=None to disable the bound"
+                )
+        self._check_age()
+        # Frozen, so that what is protected cannot change under a policy that is being applied.
+        object.__setattr__(self, "protect", self._protected())
+
+    def _check_age(self) -> None:
+        if self.max_age is None:
+            return
+        if not isinstance(self.max_age, timedelta):
+            raise InvalidTypeError(
+                f"RetentionPolicy(max_age={self.max_age!r:.60}): max_age must be a timedelta or "
+                f"None (got {type(self.max_age).__name__})"
+            )
+        if self.max_age <= timedelta(0):
+            raise InvalidArgumentError(
+                f"RetentionPolicy(max_age={self.max_age}): max_age must be above 0; use "
+                "keep_last=1 to keep the newest alone, max_age=None to disable the bound"
+            )
+
+    def _protected(self) -> frozenset[str]:
+        given = self.protect
+        if isinstance(given, (str, bytes)) or not isinstance(given, Collection):
+            raise InvalidTypeError(
+                f"RetentionPolicy(protect={given!r:.60}): protect must be a collection of thread "
+                f"ids (got {type(given).__name__}); for one thread pass {{thread_id}}"
+            )
+        for one in given:
+            if not isinstance(one, str):
+                raise InvalidTypeError(
+                    f"RetentionPolicy(protect=...): a thread id must be a str "
+                    f"(got {type(one).__name__} {one!r:.60})"
+                )
+        return frozenset(given)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeToLive:
+    """How long a thread stays that nobody uses.
+
+    Attributes:
+        minutes: Whole minutes without activity after which a thread goes with everything in it, at
+            least 1. Activity is noted to the minute, so it goes up to a minute late, never early;
+            one that is due and not gone yet reads as before, and stays if it becomes active. One
+            that was read in this minute or the last is left to a later sweep.
+        refresh_on_read: Whether a read of a thread counts as activity; a write always does.
+    """
+
+    minutes: int
+    refresh_on_read: bool = False
+
+    def __post_init__(self) -> None:
+        if type(self.minutes) is not int:
+            raise InvalidTypeError(
+                f"TimeToLive(minutes={self.minutes!r:.60}): minutes must be an int "
+                f"(got {type(self.minutes).__name__})"
+            )
+        if self.minutes < 1:
+            raise InvalidArgumentError(
+                f"TimeToLive(minutes={self.minutes}): minutes must be at least 1; "
+                "use ttl=None to keep threads for ever"
+            )
+        if type(self.refresh_on_read) is not bool:
+            raise InvalidTypeError(
+                f"TimeToLive(refresh_on_read={self.refresh_on_read!r:.60}): refresh_on_read must "
+                f"be a bool (got {type(self.refresh_on_read).__name__})"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoreOptions:
     """Everything about an opening but its path.
 
@@ -70,6 +174,10 @@ class StoreOptions:
         header_cache_entries: Decoded headers kept, at least 64.
         writes_cache_bytes: Bytes of decoded writes kept, at least 0.
         verify_bytes_max: Check the structure of a store file of up to this size before mapping it.
+        ttl: Threads that nobody uses for so long go by themselves, beside reads and writes of
+            others; None keeps them. Of no effect in a read-only store.
+        retention: What `Store.apply_retention` applies if it is given no policy. Nothing else
+            applies it, but what it protects is protected from `ttl` too.
     """
 
     bounds: SnapshotBounds = SnapshotBounds()
@@ -79,6 +187,8 @@ class StoreOptions:
     header_cache_entries: int = 4_096
     writes_cache_bytes: int = 4 << 20
     verify_bytes_max: int = 16 << 20
+    ttl: TimeToLive | None = None
+    retention: RetentionPolicy | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.bounds, SnapshotBounds):
@@ -104,3 +214,11 @@ class StoreOptions:
                 raise InvalidTypeError(f"{name} must be an int (got {type(value).__name__})")
             if value < least:
                 raise InvalidArgumentError(f"{name} must be at least {least} (got {value})")
+        if self.ttl is not None and not isinstance(self.ttl, TimeToLive):
+            raise InvalidTypeError(
+                f"ttl must be a TimeToLive or None (got {type(self.ttl).__name__})"
+            )
+        if self.retention is not None and not isinstance(self.retention, RetentionPolicy):
+            raise InvalidTypeError(
+                f"retention must be a RetentionPolicy or None (got {type(self.retention).__name__})"
+            )

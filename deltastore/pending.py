@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from deltastore import ancestry, directory, log
+from deltastore import ancestry, directory, log, tasks
 from deltastore.append import StaleError
 from deltastore.format import delta, frame
 from deltastore.format import writes as writes_format
@@ -55,7 +55,7 @@ def prepare_writes(reader: StreamReader | None, values: Values, new: NewWrites) 
         return PreparedWrites(new.rows, None)
     cid = cid_from_id(new.checkpoint_id)
     entry = reader.entry(cid)
-    if entry is None:
+    if entry is None or entry.is_anchor:
         return PreparedWrites(new.rows, None)
     rows = [_code_row(reader, values, entry.header, row) for row in new.rows]
     coded = any(row.base is not None for row in rows)
@@ -85,7 +85,7 @@ def _code_row(reader: StreamReader, values: Values, header: Header, row: Row) ->
     body = delta.diff(loaded.typed.data, row.data)
     if len(body) + len(channel) + _DELTA_OVERHEAD > size // 2:
         return row
-    return Row(row.idx, row.channel, row.type, RowBase(channel, loaded.digest), body)
+    return row._replace(base=RowBase(channel, loaded.digest), data=body)
 
 
 def apply_writes(
@@ -99,24 +99,28 @@ def apply_writes(
 
     Raises:
         StaleError: The header the rows are coded against has changed.
+
+    A task may write in several runs, when it is resumed; each write is noted with its own.
     """
     cid = cid_from_id(new.checkpoint_id)
-    raw = reader.raw_header(cid)
+    raw = reader.raw_header(cid) or reader.raw_anchor(cid)
     rows, coded_against = prepared
     if coded_against is not None and (raw is None or frame.checksum(raw) != coded_against):
         raise StaleError
-    task = reader.task(cid, new.task_id, make_secret=True)
+    task = tasks.find_task(reader, cid, new.task_id, make_secret=True)
     old = task.record
+    run = new.run_id if old is None else old.run_id
+    if new.run_id != run:
+        rows = [row._replace(run_id=new.run_id) for row in rows]
     merged = writes_format.merge(() if old is None else old.rows, rows)
     if old is None or merged != old.rows:
         # LangGraph may not know a task's path yet at its first call; an empty one is no answer.
         path = (old.task_path if old is not None else "") or new.task_path
-        run = (old.run_id if old is not None else "") or new.run_id
         log.put_writes(reader, task.key, WritesRecord(new.task_id, path, run, merged))
     if raw is None:
         return  # early: it shows nowhere until its checkpoint comes
     directory.touch(reader.txn, entry, minute)
     if not reader.is_newest(cid):
-        clear = reader.clear(cid)
-        assert clear is not None
-        ancestry.mark_late(reader, clear.depth, cid)
+        link = reader.link(cid)
+        assert link is not None
+        ancestry.mark_late(reader, link.clear.depth, cid)

@@ -8,6 +8,7 @@ checkpoint first across a history.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from deltastore import ancestry
@@ -49,15 +50,20 @@ class ChannelHistory(NamedTuple):
 def checkpoint(
     reader: StreamReader, values: Values, cid: bytes, entry: HeaderEntry
 ) -> StoredCheckpoint:
-    """Return a checkpoint whole. Cost: one look-up per value and per delta, one scan for writes."""
+    """Return a checkpoint whole. Cost: one look-up per value and per delta, one scan for writes.
+
+    An anchor shows its seeds as values, and no versions: none of them is the seeds' own.
+    """
     header = entry.header
     slots = header.slots
     found = {}
     reader.check_keys(cid)
-    for channel in header.versions:
+    for channel in slots if entry.is_anchor else header.versions:
         ref = slots[channel].value
         if ref is not None:
             found[channel] = values.load(reader, ref).typed
+    if entry.is_anchor:
+        header = replace(header, versions={})
     return StoredCheckpoint(
         reader.stream.thread_id,
         reader.stream.checkpoint_ns,
@@ -96,7 +102,7 @@ def whole_rows(
     """Return a record's rows with every delta turned back into its value."""
     typed = [values.row(reader, cid, row) for row in record.rows]
     return tuple(
-        Row(row.idx, row.channel, value.type, None, value.data)
+        Row(row.idx, row.channel, value.type, None, value.data, row.run_id)
         for row, value in zip(record.rows, typed, strict=True)
     )
 

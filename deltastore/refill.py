@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from deltastore.errors import InvalidArgumentError
-from deltastore.format import frame, keys
+from deltastore.errors import InvalidArgumentError, PrunedCheckpointError
+from deltastore.format import frame, keys, layout
 from deltastore.format.header import Header, Slot, ValueRef
 from deltastore.format.value import ValueRecord
 from deltastore.ids import FORM_TEXT, FORM_ULID, cid_from_id
@@ -25,6 +25,7 @@ from deltastore.values import Loaded, Values
 Spare = Callable[[str], Typed | None]
 
 VALUES_MAX: Final = 65_536
+PRUNED: Final = "__pruned__"  # in versions_seen of what an anchor shows, and so of what is built on
 NO_SLOT: Final = Slot()
 _INLINE_TOTAL_BYTES_MAX: Final = 1_400
 _PAGE: Final = 64
@@ -67,8 +68,8 @@ class OwnValue:
 class PreparedCheckpoint:
     """What `apply_checkpoint` needs. `replaces` means that the id is stored already.
 
-    `relied` has the checksums of the headers, beside the parent's, whose values are referred to:
-    the parent's header changes when a value it shows is replaced, and vouches for no other.
+    `relied` has the checksums of the headers, beside the parent's, that show the values referred
+    to: a header changes when a value it shows is replaced, and vouches for no other.
     """
 
     new: NewCheckpoint
@@ -78,6 +79,7 @@ class PreparedCheckpoint:
     header: Header  # slots lack the writer hints
     own: list[OwnValue]
     relied: dict[bytes, int] = field(default_factory=dict)
+    crossed: bool = False  # a value shown is none that the parent shows
 
 
 def prepare_checkpoint(
@@ -88,7 +90,14 @@ def prepare_checkpoint(
     Args:
         reader: None where the stream does not exist yet.
         spare: Takes the place of `new.spare`.
+
+    Raises:
+        PrunedCheckpointError: It is built on a pruned checkpoint, or on an anchor without what it
+            carries over.
     """
+    if PRUNED in new.seen:
+        pruned = new.seen[PRUNED].get("id")
+        raise _pruned(new, f"it was built on checkpoint {pruned!r}, which has been pruned")
     cid = cid_from_id(new.checkpoint_id)
     parent_cid = cid_from_id(new.parent_id) if new.parent_id else None
     parent = reader.entry(parent_cid) if reader is not None and parent_cid is not None else None
@@ -121,25 +130,33 @@ def _fill_slots(
     parent_versions = parent.header.versions if parent is not None else {}
     parent_cid = prepared.header.parent
     slots = prepared.header.slots
+    on_anchor = parent is not None and parent.is_anchor
     for channel, version in new.versions.items():
         old = parent_slots.get(channel, NO_SLOT)
         seed = parent_cid if old.value is not None else old.seed
         if channel in new.new:
             typed = new.new[channel]
         elif channel in parent_versions and _same(parent_versions[channel], version):
-            slots[channel] = old
+            # What was made of writes later is not what was put under this version: nothing was.
+            is_made = old.emptied and old.value is not None
+            slots[channel] = Slot(None, True, parent_cid, old.writer) if is_made else old
             continue
         else:
             typed = spare(channel)
             if typed is None:
                 found = _with_version(reader, prepared, channel, version)
-                if found is None or found.value is None:
-                    emptied = found is not None and found.emptied
+                if found is None and on_anchor:
+                    raise _pruned(new, f"it carries over channel {channel!r}, whose value is gone")
+                if found is None or found[1].value is None or found[1].emptied:
+                    emptied = found is not None and found[1].emptied
                     slots[channel] = Slot(None, emptied, seed, old.writer)
                 else:
-                    slots[channel] = Slot(found.value, False, None, old.writer)
-                    _rely(reader, prepared, found.value.cid)
+                    slots[channel] = Slot(found[1].value, False, None, old.writer)
+                    prepared.crossed = True
+                    _rely(reader, prepared, found[0])
                 continue
+        if typed is None and on_anchor and channel in parent_slots and old == NO_SLOT:
+            raise _pruned(new, f"it goes on channel {channel!r}, whose history is gone")
         if typed is None:
             slots[channel] = Slot(None, True, seed, old.writer)
         else:
@@ -147,8 +164,25 @@ def _fill_slots(
             slots[channel] = Slot(ref, False, None, old.writer)
     for channel, old in parent_slots.items():
         if channel not in slots:
+            if on_anchor and old == NO_SLOT:
+                raise _pruned(new, f"it lacks channel {channel!r}, whose history is gone")
             seed = parent_cid if old.value is not None else old.seed
             slots[channel] = Slot(None, False, seed, old.writer)
+
+
+def free_ordinal(reader: StreamReader, cid: bytes, header: Header) -> int:
+    """Return an ordinal that no value at a checkpoint has."""
+    prefix = reader.stream.prefix + cid + bytes([layout.KIND_VALUE])
+    last = reader.txn.scan_keys(prefix, keys.after(prefix), reverse=True, limit=1)
+    stored = int.from_bytes(last[0][-2:], "big") if last else -1
+    return max(stored, max(header.inline, default=-1)) + 1
+
+
+def _pruned(new: NewCheckpoint, why: str) -> PrunedCheckpointError:
+    return PrunedCheckpointError(
+        f"checkpoint {new.checkpoint_id!r} of thread {new.thread_id!r}, namespace "
+        f"{new.checkpoint_ns!r}, cannot be stored: {why}. Start from a checkpoint that is listed"
+    )
 
 
 def _same(one: Version, other: Version) -> bool:
@@ -174,18 +208,19 @@ def _own_value(
         plan = values.plan_first(typed, depth)
     else:
         plan = values.plan(reader, typed, base_ref, depth)
+    if old.value is None and old.seed is not None and base_ref is not None:
+        _rely(reader, prepared, old.seed)  # it vouches for the value it shows, as the parent does
     if plan.ref is not None:
-        if plan.ref != old.value:
-            _rely(reader, prepared, plan.ref.cid)
         return plan.ref
     ordinal = len(prepared.own)
     if ordinal >= VALUES_MAX:
         raise InvalidArgumentError(f"a checkpoint may bring at most {VALUES_MAX} new values")
     record, inline = plan.record, prepared.header.inline
-    if record is not None and record.base is not None:
-        base = record.base
-        if old.value is None or (base.cid, base.ordinal) != old.value[:2]:
-            _rely(reader, prepared, base.cid)
+    base = None if record is None else record.base
+    is_shown = base is not None and base_ref is not None and base[:2] == base_ref[:2]
+    if base is not None and not is_shown and not _rely(reader, prepared, base.cid):
+        # Nothing that is stored vouches for that value: it may be about to be deleted.
+        record = ValueRecord(typed.type, depth, None, typed.data)
     if record is None:
         if (
             sum(len(one.data) for one in inline.values()) + len(typed.data)
@@ -198,16 +233,18 @@ def _own_value(
     return ValueRef(prepared.cid, ordinal, None if record is None else plan.loaded.digest)
 
 
-def _rely(reader: StreamReader | None, prepared: PreparedCheckpoint, cid: bytes) -> None:
-    raw = None if reader is None else reader.raw_header(cid)
+def _rely(reader: StreamReader | None, prepared: PreparedCheckpoint, cid: bytes) -> bool:
+    """Note that a checkpoint must be as it is now; return whether it is stored."""
+    raw = None if reader is None else reader.raw_header(cid) or reader.raw_anchor(cid)
     if raw is not None:
         prepared.relied[cid] = frame.checksum(raw)
+    return raw is not None
 
 
 def _with_version(
     reader: StreamReader | None, prepared: PreparedCheckpoint, channel: str, version: Version
-) -> Slot | None:
-    """Return what the nearest checkpoint with this version of the channel shows.
+) -> tuple[bytes, Slot] | None:
+    """Return the nearest checkpoint with this version of the channel, and what it shows.
 
     Ancestors first, then the rest of the stream, newest first. Cost: O(stream), for a put that
     names a version it neither brings nor inherits, which LangGraph does not do.
@@ -220,8 +257,8 @@ def _with_version(
         entry = reader.entry(at)
         if entry is None:
             break
-        if _shows(entry.header, channel, version):
-            return entry.header.slots[channel]
+        if not entry.is_anchor and _shows(entry.header, channel, version):
+            return at, entry.header.slots[channel]
         at = entry.header.parent
     for form in (FORM_ULID, FORM_TEXT):
         below: bytes | None = None
@@ -229,7 +266,7 @@ def _with_version(
             for cid in page:
                 entry = reader.entry(cid) if cid not in seen else None
                 if entry is not None and _shows(entry.header, channel, version):
-                    return entry.header.slots[channel]
+                    return cid, entry.header.slots[channel]
             below = page[-1]
     return None
 

@@ -8,22 +8,17 @@ transaction; O(stream), for a case LangGraph does not make in ordinary use.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
-
-from deltastore import ancestry, append, log, refill
-from deltastore.format import frame, keys, layout
+from deltastore import ancestry, append, log, refill, watch
 from deltastore.format import header as header_format
+from deltastore.format import keys, layout
 from deltastore.format.entries import ThreadEntry
 from deltastore.format.header import Header, ValueRef
 from deltastore.format.value import ValueRecord
-from deltastore.ids import FORM_TEXT, FORM_ULID
 from deltastore.log import HeaderEntry, StreamReader
 from deltastore.reconstruct import whole_rows
 from deltastore.refill import NewCheckpoint, PreparedCheckpoint
+from deltastore.survey import survey
 from deltastore.values import Values
-
-_PAGE: Final = 256
 
 
 def replace_checkpoint(
@@ -49,6 +44,7 @@ def replace_checkpoint(
     prepared = refill.prepare_checkpoint(reader, values, new)
     append.store_checkpoint(entry, reader, prepared, minute)
     ancestry.mark_unhinted(reader)
+    ancestry.mark_crossed(reader)  # what descended from it may descend from it no more
     return prepared
 
 
@@ -61,6 +57,8 @@ def _unchanged(
     own = {ordinal: one.loaded.typed for ordinal, one in enumerate(prepared.own)}
     for channel in new.versions:
         was, now = old.slots[channel], new.slots[channel]
+        if was.emptied:
+            was = was._replace(value=None)  # what was folded since was not put
         if was.value is None or now.value is None:
             if (was.value, was.emptied) != (now.value, now.emptied):
                 return False
@@ -76,24 +74,18 @@ def _unchanged(
     return True
 
 
-def _cids(reader: StreamReader) -> Iterator[bytes]:
-    for form in (FORM_ULID, FORM_TEXT):
-        below: bytes | None = None
-        while page := reader.page(form, below, _PAGE):
-            yield from page
-            below = page[-1]
-
-
 def _release(reader: StreamReader, values: Values, cid: bytes) -> None:
     """Rewrite every record that refers to the records of `cid`."""
+    nodes = {other: node for other, node in survey(reader).items() if other != cid}
     # All headers are decoded before the first is rewritten: a child may be coded against one.
-    entries = {other: reader.entry(other) for other in _cids(reader) if other != cid}
+    entries = {other: reader.entry(other) for other, node in nodes.items() if node.kind}
     moved: dict[ValueRef, ValueRef] = {}
     for other, found in sorted(entries.items(), key=lambda item: _depth(item[1])):
         assert found is not None
-        _release_header(reader, values, cid, other, found.header, moved)
-    for other in entries:
-        _release_values(reader, values, cid, other)
+        _release_header(reader, values, cid, other, found, moved)
+    for other, node in nodes.items():
+        for ordinal in node.values:
+            _release_value(reader, values, cid, (other, ordinal), node.depth)
     for suffix, record in reader.writes(cid):
         if any(row.base is not None for row in record.rows):
             rows = whole_rows(reader, values, cid, record)
@@ -110,15 +102,14 @@ def _release_header(
     values: Values,
     cid: bytes,
     other: bytes,
-    header: Header,
+    found: HeaderEntry,
     moved: dict[ValueRef, ValueRef],
 ) -> None:
-    raw = reader.raw_header(other)
-    assert raw is not None
-    key = keys.header_key(reader.stream.prefix, other)
-    clear = header_format.parent_of(frame.peek(key, raw, layout.KIND_HEADER))
+    header = found.header
+    link = reader.link(other)
+    assert link is not None
     pointing = [c for c, s in header.slots.items() if s.value is not None and s.value.cid == cid]
-    if not pointing and not (clear.is_difference and header.parent == cid):
+    if not pointing and not (link.clear.is_difference and header.parent == cid):
         return
     slots = dict(header.slots)
     for channel in pointing:
@@ -126,28 +117,27 @@ def _release_header(
         assert ref is not None
         if ref not in moved:
             loaded = values.load(reader, ref)
-            ordinal = _free_ordinal(reader, other, header)
+            ordinal = refill.free_ordinal(reader, other, header)
             record = ValueRecord(loaded.typed.type, header.depth, None, loaded.typed.data)
             log.put_value(reader, other, ordinal, record)
             moved[ref] = ValueRef(other, ordinal, loaded.digest)
         slots[channel] = slots[channel]._replace(value=moved[ref])
-    log.put_header(reader, other, append.header_with(header, slots), None)
+    changed = append.header_with(header, slots)
+    if found.is_anchor:
+        log.put_anchor(reader, other, changed)
+    else:
+        log.put_header(reader, other, changed, None)
+    watch.note(reader.txn, reader.stream, other)
 
 
-def _free_ordinal(reader: StreamReader, cid: bytes, header: Header) -> int:
-    prefix = reader.stream.prefix + cid + bytes([layout.KIND_VALUE])
-    last = reader.txn.scan_keys(prefix, keys.after(prefix), reverse=True, limit=1)
-    stored = int.from_bytes(last[0][-2:], "big") if last else -1
-    return max(stored, max(header.inline, default=-1)) + 1
-
-
-def _release_values(reader: StreamReader, values: Values, cid: bytes, other: bytes) -> None:
-    prefix = reader.stream.prefix + other + bytes([layout.KIND_VALUE])
-    for key in reader.txn.scan_keys(prefix, keys.after(prefix)):
-        ordinal = int.from_bytes(key[-2:], "big")
-        record = reader.value(other, ordinal)
-        if record.base is None or record.base.cid != cid:
-            continue
-        data = values.rebuild(reader, other, ordinal).typed.data
-        whole = ValueRecord(record.type, _depth(reader.entry(other)), None, data)
-        log.put_value(reader, other, ordinal, whole)
+def _release_value(
+    reader: StreamReader, values: Values, cid: bytes, place: tuple[bytes, int], depth: int
+) -> None:
+    record = reader.value(*place)
+    if record.base is None or (
+        record.base.cid != cid and all(source.cid != cid for source in record.base.sources)
+    ):
+        return
+    data = values.rebuild(reader, *place).typed.data
+    log.put_value(reader, *place, ValueRecord(record.type, depth, None, data))
+    watch.note(reader.txn, reader.stream, place[0])

@@ -7,34 +7,33 @@ floors below. Any number of threads may use one store.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
 from functools import partial
 from itertools import islice
 from os import PathLike
 from typing import Final, TypeVar
 
-from deltastore import directory, listing, reconstruct, retire
-from deltastore.commit import CommitQueue
-from deltastore.directory import Stream
-from deltastore.engine.api import Engine, EngineStat, Transaction
+from deltastore import directory, listing, reconstruct
+from deltastore.engine.api import Engine, EngineStat
 from deltastore.engine.lmdb import LmdbEngine
 from deltastore.errors import (
     DeltaStoreError,
-    ForkedStoreError,
     InvalidArgumentError,
-    ReadOnlyError,
 )
+from deltastore.format import keys, layout
 from deltastore.format.header import Header
 from deltastore.ids import cid_from_id
 from deltastore.listing import CheckpointInfo, Lister, Row, ThreadPage
-from deltastore.log import Caches, StreamReader
+from deltastore.log import StreamReader
 from deltastore.options import StoreOptions
 from deltastore.pending import NewWrites
 from deltastore.reconstruct import ChannelHistory, StoredCheckpoint
 from deltastore.refill import NewCheckpoint
+from deltastore.session import Session
+from deltastore.survey import measure
+from deltastore.sweeper import Sweeper
 from deltastore.types import Cipher
+from deltastore.upkeep import Upkeep
 from deltastore.values import Values
 from deltastore.verify import Report, verify_store
 from deltastore.writer import Done, Writer
@@ -55,7 +54,7 @@ def _checked_limit(limit: int | None) -> int | None:
     return limit
 
 
-class Store:
+class Store(Upkeep):
     """An open store. Close it, or use it as a context manager.
 
     Args:
@@ -65,13 +64,9 @@ class Store:
 
     def __init__(self, engine: Engine, options: StoreOptions | None = None) -> None:
         self.options = options or StoreOptions()
-        self._engine = engine
-        self._queue = CommitQueue(engine)
-        self._values = Values(self.options.bounds, self.options.value_cache_bytes)
-        self._caches = self._fresh_caches()
-        self._writer = Writer(self._queue, self._view, self._values, self._caches)
-        self._ready = False
-        self._ready_lock = threading.Lock()
+        super().__init__(Session(engine, self.options))
+        self._writer = Writer(self._session)
+        self._sweeper = Sweeper(self._session)
 
     @classmethod
     def open(cls, path: str | PathLike[str], options: StoreOptions | None = None) -> Store:
@@ -100,54 +95,18 @@ class Store:
 
         Closing twice is no error.
         """
-        with suppress(ForkedStoreError):  # a child lets go of what is its parent's
-            self._queue.close()
-        self._engine.close()
+        try:
+            self._sweeper.close()
+        finally:
+            self._session.close()
 
     def check(self) -> None:
         """Raise `StoreClosedError` or `ForkedStoreError` if no call could go on; no I/O."""
-        self._engine.check()
+        self._session.engine.check()
 
     def setup(self) -> None:
         """Create the store if it is new and finish deletions that were interrupted. Idempotent."""
-        self._engine.check()
-        if self._ready:
-            return
-        with self._engine.begin(write=False) as txn:
-            identity = directory.store_identity(txn)
-        if not self.options.read_only:
-            if identity is None:
-                self._queue.run(directory.make_store)
-            self._reclaim()
-        with self._ready_lock:
-            self._ready = True
-
-    def _fresh_caches(self) -> Caches:
-        return Caches(self.options.header_cache_entries, self.options.writes_cache_bytes)
-
-    def _view(self) -> AbstractContextManager[Transaction]:
-        """Begin a read transaction, once the store is ready."""
-        if not self._ready:
-            self.setup()
-        return self._engine.begin(write=False)
-
-    def _begin_write(self) -> None:
-        self._engine.check()
-        if self.options.read_only:
-            raise ReadOnlyError(
-                "the store was opened read-only; open it without read_only to write"
-            )
-        if not self._ready:
-            self.setup()
-
-    def _reader(self, txn: Transaction, stream: Stream, cipher: Cipher | None) -> StreamReader:
-        return StreamReader(txn, stream, cipher, self._caches)
-
-    def _find(
-        self, txn: Transaction, thread_id: str, checkpoint_ns: str, cipher: Cipher | None
-    ) -> StreamReader | None:
-        stream = directory.find_stream(txn, thread_id, checkpoint_ns)
-        return None if stream is None else self._reader(txn, stream, cipher)
+        self._session.setup()
 
     # -- writing ----------------------------------------------------------------------------
 
@@ -158,30 +117,18 @@ class Store:
             DeletedParentError: A checkpoint's parent is absent because it was deleted.
             EngineError: It could not be stored; nothing was.
         """
-        self._begin_write()
+        self._session.begin_write()
         self._writer.put(new, cipher)
+        self._sweeper.note_use()
 
     def submit(self, new: NewCheckpoint | NewWrites, cipher: Cipher | None, done: Done) -> None:
         """As `put`, up to the commit: `done` is called with its error or None after it.
 
         `done` runs on the committing thread; it must be quick and must not raise.
         """
-        self._begin_write()
+        self._session.begin_write()
         self._writer.submit(new, cipher, done)
-
-    def delete_thread(self, thread_id: str) -> None:
-        """Delete a thread with everything in it; it is gone at the first commit, space follows.
-
-        A later put without a parent starts it anew; one on a deleted parent raises
-        `DeletedParentError`.
-        """
-        self._begin_write()
-        self._queue.run(lambda txn: retire.retire_thread(txn, thread_id, self._reader))
-        self._reclaim()
-
-    def _reclaim(self) -> None:
-        while self._queue.run(retire.reclaim_some):
-            pass
+        self._sweeper.note_use()
 
     # -- reading ----------------------------------------------------------------------------
 
@@ -208,8 +155,8 @@ class Store:
         values and writes of the ancestors above `bytes_max`.
         """
         found: list[StoredCheckpoint] = []
-        with self._view() as txn:
-            reader = self._find(txn, thread_id, checkpoint_ns, cipher)
+        with self._session.view() as txn:
+            reader = self._session.find(txn, thread_id, checkpoint_ns, cipher)
             if reader is None:
                 return found
             cid = reader.newest() if checkpoint_id is None else cid_from_id(checkpoint_id)
@@ -220,7 +167,7 @@ class Store:
                     if entry is None:
                         reader.check_absent(cid)
                         break
-                    stored = reconstruct.checkpoint(reader, self._values, cid, entry)
+                    stored = reconstruct.checkpoint(reader, self._session.values, cid, entry)
                 except DeltaStoreError:
                     if not found:
                         raise
@@ -231,11 +178,13 @@ class Store:
                         break
                 found.append(stored)
                 cid = entry.header.parent
+        if found:
+            self._sweeper.note_read(thread_id)
         return found
 
     def version(self) -> int | None:
         """Return a number that changes with every commit by any process, without I/O."""
-        return self._engine.version()
+        return self._session.engine.version()
 
     def history(
         self,
@@ -250,13 +199,16 @@ class Store:
         Raises:
             BrokenChainError: An ancestor that was stored is gone.
         """
-        with self._view() as txn:
-            reader = self._find(txn, thread_id, checkpoint_ns, cipher)
+        found = {channel: ChannelHistory(None, []) for channel in channels}
+        with self._session.view() as txn:
+            reader = self._session.find(txn, thread_id, checkpoint_ns, cipher)
             if reader is not None:
                 cid = reader.newest() if checkpoint_id is None else cid_from_id(checkpoint_id)
                 if cid is not None:
-                    return reconstruct.history(reader, self._values, cid, channels)
-        return {channel: ChannelHistory(None, []) for channel in channels}
+                    found = reconstruct.history(reader, self._session.values, cid, channels)
+        if reader is not None:
+            self._sweeper.note_read(thread_id)
+        return found
 
     def list(
         self,
@@ -281,7 +233,15 @@ class Store:
         """
         lister = partial(Lister, checkpoint_ns=checkpoint_ns, before=before, only=only)
         rows = self._rows(thread_id, lister, cipher, matches, self._whole_row)
-        return islice(rows, _checked_limit(limit))
+        return islice(self._noted(thread_id, rows), _checked_limit(limit))
+
+    def _noted(self, thread_id: str | None, rows: Iterator[T]) -> Iterator[T]:
+        for row in rows:
+            if thread_id is None:  # whoever lists everything has no thread in mind
+                self._sweeper.note_use()
+            else:
+                self._sweeper.note_read(thread_id)
+            yield row
 
     def checkpoints(
         self,
@@ -298,7 +258,7 @@ class Store:
         return islice(rows, _checked_limit(limit))
 
     def _whole_row(self, row: Row) -> StoredCheckpoint:
-        return reconstruct.checkpoint(row.reader, self._values, row.cid, row.entry)
+        return reconstruct.checkpoint(row.reader, self._session.values, row.cid, row.entry)
 
     def _rows(
         self,
@@ -308,14 +268,16 @@ class Store:
         matches: Callable[[Header], bool],
         read: Callable[[Row], T],
     ) -> Iterator[T]:
-        open_reader = partial(self._reader, cipher=cipher)
+        open_reader = partial(self._session.reader, cipher=cipher)
         for one in self._thread_ids() if thread_id is None else (thread_id,):
-            yield from listing.rows(self._view, open_reader, make_lister(one), matches, read)
+            yield from listing.rows(
+                self._session.view, open_reader, make_lister(one), matches, read
+            )
 
     def _thread_ids(self) -> Iterator[str]:
         last = None
         while True:
-            with self._view() as txn:
+            with self._session.view() as txn:
                 page = directory.scan_thread_ids(txn, last, _THREADS_PAGE)
             yield from page
             if len(page) < _THREADS_PAGE:
@@ -332,18 +294,28 @@ class Store:
         """
         if limit < 1:
             raise InvalidArgumentError(f"limit must be at least 1 (got {limit})")
-        with self._view() as txn:
-            open_reader = partial(self._reader, cipher=None)
+        with self._session.view() as txn:
+            open_reader = partial(self._session.reader, cipher=None)
             return listing.threads_page(txn, open_reader, prefix, limit, cursor)
+
+    def thread_bytes(self, thread_id: str) -> tuple[int, int]:
+        """Return how many records a thread has and their bytes, keys included; decodes none.
+
+        Cost: a scan of the thread.
+        """
+        with self._session.view() as txn:
+            found = directory.find_thread(txn, thread_id)
+            number = 0 if found is None else found.number
+            return measure(txn, keys.thread_prefix(layout.TAG_LOG, number))
 
     def verify(self, *, cipher: Cipher | None = None) -> Report:
         """Check every record and reference in one view; see `deltastore.verify`."""
-        with self._view() as txn:
+        with self._session.view() as txn:
             # Fresh caches: what is checked is what is stored.
             values = Values(self.options.bounds, self.options.value_cache_bytes)
-            open_reader = partial(StreamReader, cipher=cipher, caches=self._fresh_caches())
+            open_reader = partial(StreamReader, cipher=cipher, caches=self._session.fresh_caches())
             return verify_store(txn, open_reader, values)
 
     def stat(self) -> EngineStat:
         """Return sizes of the engine."""
-        return self._engine.stat()
+        return self._session.engine.stat()

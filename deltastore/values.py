@@ -213,6 +213,16 @@ class Values:
                 return Plan(None, record, loaded, len(base.typed.data))
         return self.plan_first(typed, depth)
 
+    def point(self, reader: StreamReader, cid: bytes, ordinal: int, depth: int) -> ValueRecord:
+        """Return the record that stores a value anew as a snapshot point: a run, or the whole."""
+        record = reader.value(cid, ordinal)
+        whole = _whole(self.rebuild(reader, cid, ordinal).typed, depth)
+        run = None
+        if record.base is not None:
+            below = ValueRef(record.base.cid, record.base.ordinal, record.base.digest)
+            run = self._run(reader, whole, below, depth)
+        return run or ValueRecord(record.type, depth, None, whole.typed.data)
+
     def _base(self, reader: StreamReader, ref: ValueRef) -> Loaded | None:
         # Only to diff against: with a key that does not open it, or damage, store the value whole.
         # The damage is still there for whoever reads that value.

@@ -7,17 +7,20 @@ one report names all of it. Cost: the whole store is read and every value rebuil
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from deltastore import directory
+from deltastore import directory, tasks, watch
 from deltastore.directory import Stream
 from deltastore.engine.api import Transaction
 from deltastore.errors import CorruptionError, DecryptionError
 from deltastore.format import entries, frame, keys, layout
+from deltastore.format.entries import Dropped
+from deltastore.format.header import Header
 from deltastore.log import StreamReader
+from deltastore.reclaim import is_listed_thread, stays, waiting_in
 from deltastore.reconstruct import whole_rows
 from deltastore.values import Values
 
@@ -55,16 +58,32 @@ def verify_store(
     report = Report()
     known: dict[tuple[int, int], Stream] = {}
     _check_directory(txn, report, known)
+    waiting = waiting_in(txn)
     start = bytes([layout.TAG_LOG])
     stop = keys.after(start)
     while page := txn.scan(start, stop, limit=_PAGE):
         for key, record in page:
             report.records += 1
+            if waiting and _is_waiting(waiting, key):
+                _guard(report, partial(frame.check, key, record))
+                continue
             check = partial(_check, txn, open_reader, values, report, known, key, record)
             _guard(report, check)
         start = page[-1][0] + b"\x00"
         progress(report.records)
     return report
+
+
+def _is_waiting(waiting: Mapping[tuple[int, int, bytes], Dropped], key: bytes) -> bool:
+    """Whether a record is about to be deleted; what it refers to may be gone already."""
+    try:
+        place = keys.split(key)
+    except CorruptionError:
+        return False  # it is told of where it is checked
+    one = waiting.get((place.thread, place.namespace, place.cid))
+    if one is None or place.kind == layout.KIND_HEADER:
+        return False
+    return not stays(one, place)
 
 
 def _guard(report: Report, check: Callable[[], None]) -> None:
@@ -80,7 +99,7 @@ def _check_directory(
     txn: Transaction, report: Report, known: dict[tuple[int, int], Stream]
 ) -> None:
     waiting = txn.scan_keys(bytes([layout.TAG_RECLAIM]), bytes([layout.TAG_RECLAIM + 1]))
-    retired = {keys.number_at(key, 1) for key in waiting}
+    retired = {keys.number_at(key, 1) for key in waiting if is_listed_thread(key)}
     _guard(report, partial(_check_store, txn))
     start, stop = b"\0", bytes([layout.TAG_LOG])
     while page := txn.scan(start, stop, limit=_PAGE):
@@ -92,7 +111,9 @@ def _check_directory(
         for key, record in page:
             _guard(report, partial(_check_thread, txn, key, record, retired, known))
         start = page[-1][0] + b"\x00"
-    for number in retired:
+    # A copy that is being made has a number, and no name yet.
+    unnamed = [n for n in watch.watched(txn) if directory.find_thread_id(txn, n) is None]
+    for number in (*retired, *unnamed):
         known[number, _RETIRED] = Stream("", "", number, _RETIRED, b"")
 
 
@@ -158,24 +179,42 @@ def _check(
     if place.kind == layout.KIND_HEADER:
         report.checkpoints += 1
         _check_header(reader, values, place.cid, record)
+    elif place.kind == layout.KIND_ANCHOR:
+        _check_anchor(reader, values, place.cid, record)
     elif place.kind == layout.KIND_VALUE:
         values.rebuild(reader, place.cid, int.from_bytes(place.suffix, "big"))
+    elif place.kind == layout.KIND_FOLDED:
+        reader.decode_folded(key, record, place.cid)
+        if reader.raw_anchor(place.cid) is None:
+            error = CorruptionError("folded writes without an anchor", record=key.hex())
+            raise reader.locate(error, place.cid)
     else:
         found = reader.decode_writes(key, record, place.cid)
-        if reader.task(place.cid, found.task_id, make_secret=False).key != key:
+        if tasks.find_task(reader, place.cid, found.task_id, make_secret=False).key != key:
             error = CorruptionError(f"task {found.task_id!r} has two records", record=key.hex())
             raise reader.locate(error, place.cid)
         if any(row.base is not None for row in found.rows):
             whole_rows(reader, values, place.cid, found)
 
 
+def _check_anchor(reader: StreamReader, values: Values, cid: bytes, record: bytes) -> None:
+    header = reader.decode_anchor(cid, record).header
+    if reader.raw_header(cid) is not None:
+        raise reader.locate(CorruptionError("an anchor beside what it stands for"), cid)
+    _check_references(reader, values, cid, header)
+
+
 def _check_header(reader: StreamReader, values: Values, cid: bytes, record: bytes) -> None:
     header = reader.decode(cid, record).header
-    if header.parent is not None and header.parent_stored and reader.clear(header.parent) is None:
-        raise reader.locate(CorruptionError("its parent was stored and is gone"), cid)
     for channel in header.versions:
         if channel not in header.slots:
             raise reader.locate(CorruptionError(f"channel {channel!r} has no slot"), cid)
+    _check_references(reader, values, cid, header)
+
+
+def _check_references(reader: StreamReader, values: Values, cid: bytes, header: Header) -> None:
+    if header.parent is not None and header.parent_stored and reader.link(header.parent) is None:
+        raise reader.locate(CorruptionError("its parent was stored and is gone"), cid)
     for slot in header.slots.values():
         if slot.value is not None:
             values.load(reader, slot.value)

@@ -7,22 +7,20 @@ again. What an operation means is decided in `refill`, `append`, `pending` and `
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple
 
-from deltastore import append, directory, pending, refill, replace
+from deltastore import append, directory, pending, refill, replace, run_index, watch
 from deltastore.append import StaleError
-from deltastore.commit import CommitQueue
 from deltastore.engine.api import Transaction
 from deltastore.errors import EngineError
 from deltastore.format.entries import ThreadEntry
-from deltastore.log import Caches, StreamReader
+from deltastore.ids import cid_from_id
+from deltastore.log import StreamReader
 from deltastore.pending import NewWrites, PreparedWrites
 from deltastore.refill import NewCheckpoint, PreparedCheckpoint
+from deltastore.session import Session, this_minute
 from deltastore.types import Cipher, Typed
-from deltastore.values import Values
 
 Done = Callable[[BaseException | None], None]
 _Prepared = tuple[
@@ -39,23 +37,12 @@ class _Stored(NamedTuple):
 
 
 class Writer:
-    """Puts checkpoints and writes; any number of threads may use one.
+    """Puts checkpoints and writes; any number of threads may use one."""
 
-    Args:
-        view: Begins a read transaction.
-    """
-
-    def __init__(
-        self,
-        queue: CommitQueue,
-        view: Callable[[], AbstractContextManager[Transaction]],
-        values: Values,
-        caches: Caches,
-    ) -> None:
-        self._queue = queue
-        self._view = view
-        self._values = values
-        self._caches = caches
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._queue = session.queue
+        self._values = session.values
 
     def put(self, new: NewCheckpoint | NewWrites, cipher: Cipher | None) -> None:
         """Store a checkpoint, or a task's writes; durable when this returns.
@@ -117,30 +104,31 @@ class Writer:
     def _find(
         self, txn: Transaction, new: NewCheckpoint | NewWrites, cipher: Cipher | None
     ) -> StreamReader | None:
-        stream = directory.find_stream(txn, new.thread_id, new.checkpoint_ns)
-        return None if stream is None else StreamReader(txn, stream, cipher, self._caches)
+        return self._session.find(txn, new.thread_id, new.checkpoint_ns, cipher)
 
     def _open(
         self, txn: Transaction, new: NewCheckpoint | NewWrites, cipher: Cipher | None
     ) -> tuple[ThreadEntry, StreamReader]:
         entry, stream = directory.intern_stream(txn, new.thread_id, new.checkpoint_ns)
-        return entry, StreamReader(txn, stream, cipher, self._caches)
+        watch.note(txn, stream, cid_from_id(new.checkpoint_id))
+        run_index.note(txn, entry.number, _run_of(new), cipher)
+        return entry, self._session.reader(txn, stream, cipher)
 
     def _put_checkpoint(
         self, new: NewCheckpoint, cipher: Cipher | None, is_small: bool
     ) -> _Prepared:
         ready: PreparedCheckpoint | None = None
         if not is_small:
-            with self._view() as txn:
+            with self._session.view() as txn:
                 ready = refill.prepare_checkpoint(self._find(txn, new, cipher), self._values, new)
 
         def op(txn: Transaction) -> _Stored | None:
             entry, reader = self._open(txn, new, cipher)
             prepared = ready or refill.prepare_checkpoint(reader, self._values, new, spare=_refuse)
             if prepared.replaces and reader.raw_header(prepared.cid) is not None:
-                again = replace.replace_checkpoint(entry, reader, self._values, new, _minute())
+                again = replace.replace_checkpoint(entry, reader, self._values, new, this_minute())
                 return None if again is None else _Stored(reader, again)
-            append.apply_checkpoint(entry, reader, prepared, _minute())
+            append.apply_checkpoint(entry, reader, prepared, this_minute())
             return _Stored(reader, prepared)
 
         def after(stored: _Stored | None) -> None:
@@ -152,13 +140,13 @@ class Writer:
     def _put_writes(self, new: NewWrites, cipher: Cipher | None, is_small: bool) -> _Prepared:
         ready: PreparedWrites | None = None
         if not is_small:
-            with self._view() as txn:
+            with self._session.view() as txn:
                 ready = pending.prepare_writes(self._find(txn, new, cipher), self._values, new)
 
         def op(txn: Transaction) -> None:
             entry, reader = self._open(txn, new, cipher)
             prepared = ready or pending.prepare_writes(reader, self._values, new)
-            pending.apply_writes(entry, reader, new, prepared, _minute())
+            pending.apply_writes(entry, reader, new, prepared, this_minute())
 
         return op, _nothing
 
@@ -169,13 +157,13 @@ def _size(new: NewCheckpoint | NewWrites) -> int:
     return sum(len(row.data) for row in new.rows)
 
 
+def _run_of(new: NewCheckpoint | NewWrites) -> str:
+    return run_index.run_of(new.metadata) if isinstance(new, NewCheckpoint) else new.run_id
+
+
 def _refuse(_: str) -> Typed | None:
     """Serialize nothing while others wait for the transaction: that is the caller's code."""
     raise StaleError
-
-
-def _minute() -> int:
-    return int(time.time()) // 60
 
 
 def _nothing(_: object) -> None:

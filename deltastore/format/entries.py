@@ -5,16 +5,21 @@
     name     text; of a namespace's number: text, varint number
     thread   text thread id, varint number (0: deleted), varint namespaces given so far,
              varint minute of last activity, varint marks, then per mark:
-               text namespace, varint length and cid of the greatest uuid6 deleted there,
+               text `mark_name` of the namespace, varint length and cid of the greatest uuid6
+               deleted there,
                varint count and u64 hashes of other ids deleted there, oldest first
+    dropped  varint checkpoints, then per checkpoint: varint length and cid, varint depth,
+             u8 1 if its writes stay, varint count and varint ordinals of the values that do
+    watch    8 bytes that name the watcher, varint minute since when
 
 Pure functions; readers raise CorruptionError on malformed bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 import xxhash
@@ -25,6 +30,7 @@ from deltastore.format.text import get_text, put_text
 from deltastore.ids import FORM_ULID
 
 DELETED_TEXT_IDS_MAX: Final = 1_024
+_CALL: Final = re.compile(r":[^|]*")
 
 
 class StoreEntry(NamedTuple):
@@ -55,6 +61,12 @@ class DeletedMark:
             return self
         return DeletedMark(self.greatest, (*self.hashes, mark)[-DELETED_TEXT_IDS_MAX:])
 
+    def joined(self, other: DeletedMark) -> DeletedMark:
+        """Return the mark once what `other` knows is deleted too."""
+        new = [number for number in other.hashes if number not in self.hashes]
+        hashes = (*self.hashes, *new)[-DELETED_TEXT_IDS_MAX:]
+        return DeletedMark(max(self.greatest, other.greatest), hashes)
+
     def covers(self, cid: bytes) -> bool:
         """Whether an absent `cid` counts as deleted rather than never stored."""
         if cid[0] == FORM_ULID:
@@ -70,7 +82,8 @@ class ThreadEntry:
         number: Prefix of its records; 0 when it was deleted and not used since.
         namespaces: Namespace numbers given so far; the next one is this plus 1.
         minute: Unix time / 60 of the last activity, kept to the minute.
-        deleted: By namespace, what was deleted (kept when the thread starts anew).
+        deleted: By `mark_name` of the namespace, what was deleted (kept when the thread starts
+            anew).
     """
 
     thread_id: str
@@ -78,6 +91,52 @@ class ThreadEntry:
     namespaces: int = 0
     minute: int = 0
     deleted: Mapping[str, DeletedMark] = field(default_factory=dict)
+
+    def mark_of(self, namespace: str) -> DeletedMark | None:
+        """Return what is known of the checkpoints deleted from a namespace."""
+        return self.deleted.get(mark_name(namespace)) if self.deleted else None
+
+
+class Dropped(NamedTuple):
+    """A checkpoint whose records wait to be deleted.
+
+    Attributes:
+        cid: Which.
+        depth: Of its header, which a mark of late writes is found by.
+        keeps_writes: Whether its writes stay, an anchor's or early ones.
+        remains: Ordinals of its values that stay, since others refer to them.
+    """
+
+    cid: bytes
+    depth: int
+    keeps_writes: bool
+    remains: tuple[int, ...]
+
+
+class Watch(NamedTuple):
+    """Who plans maintenance of a thread, and since when (Unix time / 60)."""
+
+    token: bytes
+    minute: int
+
+
+def mark_name(namespace: str) -> str:
+    """Return what a namespace's mark is kept under: namespaces of calls of one node share theirs.
+
+    Each call makes a namespace, whose last part is its own; marks must not grow with them.
+    """
+    return _CALL.sub(":", namespace) if ":" in namespace else namespace
+
+
+def with_deleted(entry: ThreadEntry, namespace: str, mark: DeletedMark) -> ThreadEntry:
+    """Return a thread's entry once checkpoints of a namespace are deleted."""
+    name = mark_name(namespace)
+    joined = entry.deleted.get(name, DeletedMark()).joined(mark)
+    return (
+        entry
+        if joined == DeletedMark()
+        else replace(entry, deleted={**entry.deleted, name: joined})
+    )
 
 
 def text_hash(data: bytes) -> int:
@@ -174,3 +233,48 @@ def decode_thread(payload: bytes) -> ThreadEntry:
         deleted[namespace] = DeletedMark(greatest, numbers)
         at = end
     return ThreadEntry(thread_id, number, namespaces, minute, deleted)
+
+
+def encode_dropped(dropped: Sequence[Dropped]) -> bytes:
+    """Return the payload of a list of dropped checkpoints."""
+    out = bytearray()
+    varint.put(out, len(dropped))
+    for cid, depth, keeps_writes, remains in dropped:
+        varint.put(out, len(cid))
+        out += cid
+        varint.put(out, depth)
+        out.append(keeps_writes)
+        varint.put(out, len(remains))
+        for ordinal in remains:
+            varint.put(out, ordinal)
+    return bytes(out)
+
+
+def decode_dropped(payload: bytes) -> list[Dropped]:
+    """Read a list of dropped checkpoints."""
+    count, at = varint.get(payload, 0)
+    found = []
+    for _ in range(count):
+        length, at = varint.get(payload, at)
+        cid = payload[at : at + length]
+        depth, at = varint.get(payload, at + length)
+        keeps_writes, at = varint.get(payload, at)
+        remaining, at = varint.get(payload, at)
+        remains = []
+        for _ in range(remaining):
+            ordinal, at = varint.get(payload, at)
+            remains.append(ordinal)
+        found.append(Dropped(cid, depth, bool(keeps_writes), tuple(remains)))
+    return found
+
+
+def encode_watch(watch: Watch) -> bytes:
+    """Return the payload of a watch."""
+    out = bytearray(watch.token)
+    varint.put(out, watch.minute)
+    return bytes(out)
+
+
+def decode_watch(payload: bytes) -> Watch:
+    """Read a watch."""
+    return Watch(payload[:8], varint.get(payload, 8)[0])

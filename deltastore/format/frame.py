@@ -194,6 +194,27 @@ def peek(key: bytes, record: bytes, kind: int) -> bytes:
     return record[clear_at:payload_at]
 
 
+def move(key: bytes, new_key: bytes, record: bytes, cipher: Cipher | None = None) -> bytes:
+    """Return a record sealed under another key, after it was verified under its own.
+
+    Args:
+        cipher: Needed for an encrypted record: what is encrypted names the key.
+
+    Raises:
+        CorruptionError, FormatVersionError, DecryptionError: As `unseal`.
+
+    Cost: two checksums; nothing is compressed again.
+    """
+    check(key, record)
+    body = record[:-4]
+    if record[0] & CODEC_ENCRYPTED:
+        _, _, _, payload_at = _locate(key, record, record[1])
+        packed = _decrypt(key, record[payload_at:-4], cipher)
+        assert cipher is not None
+        body = record[:payload_at] + _encrypt(new_key, packed, cipher)
+    return body + extend(extend(0, new_key), body).to_bytes(4, "little")
+
+
 def check(key: bytes, record: bytes) -> None:
     """Verify a record's checksum, whatever its kind.
 

@@ -3,7 +3,8 @@
 A header is *whole*, or a *difference* to its parent's, the *base*. It takes two byte strings: the
 *clear* part, which is never encrypted and holds nothing of the user's, and the *payload*:
 
-    clear       u8 form (1 difference, 2 parent stored, 4 has parent), varint depth, parent's cid
+    clear       u8 form (1 difference, 2 parent stored, 4 has parent, 8 folded), varint depth,
+                parent's cid
     whole       varint size, MessagePack array of everything
     difference  4-byte digest of the base, u16 flags, the parts the flags name in this order:
                 versions (`versions`), fields (`maps`), seen (`versions`), metadata (`maps`),
@@ -61,6 +62,7 @@ __all__ = [
 _DIFFERENCE: Final = 1
 _PARENT_STORED: Final = 2
 _HAS_PARENT: Final = 4
+_FOLDED: Final = 8
 
 
 @dataclass(slots=True, eq=False)
@@ -77,6 +79,8 @@ class Header:
         metadata: The checkpoint's metadata.
         slots: By channel; may hold channels that have no version.
         inline: Own small values by ordinal; never inherited.
+        is_folded: Whether it got values after headers below it were stored, which therefore may
+            name seeds that lie further up.
     """
 
     parent: bytes | None
@@ -88,6 +92,7 @@ class Header:
     metadata: dict[str, Plain]
     slots: dict[str, Slot]
     inline: dict[int, Typed]
+    is_folded: bool = False
 
     __hash__ = None  # type: ignore[assignment]  # compared by content, so not hashable
 
@@ -104,13 +109,14 @@ class ClearHeader(NamedTuple):
         parent: The parent's cid, None for a root.
         parent_stored: Whether the parent was stored when this checkpoint was put.
         is_difference: Whether decoding needs the parent's header.
-        depth: See `Header`.
+        depth, is_folded: See `Header`.
     """
 
     parent: bytes | None
     parent_stored: bool
     is_difference: bool
     depth: int
+    is_folded: bool
 
 
 def _visible(header: Header) -> bytes:
@@ -128,6 +134,7 @@ def _same(header: Header, visible: bytes, other: Header) -> bool:
         and list(header.inline) == list(other.inline)
         and header.depth == other.depth
         and header.parent_stored == other.parent_stored
+        and header.is_folded == other.is_folded
     )
 
 
@@ -152,8 +159,8 @@ def parent_of(clear: bytes) -> ClearHeader:
 
     Cost: 1 us.
     """
-    form = clear[0] if clear else 8
-    if form > 7:
+    form = clear[0] if clear else 16
+    if form > 15:
         raise CorruptionError(f"clear part of a header has unknown form: {clear[:40].hex()!r}")
     if len(clear) > 1 and clear[1] < 128:
         depth, at = clear[1], 2
@@ -168,7 +175,7 @@ def parent_of(clear: bytes) -> ClearHeader:
     ):
         raise CorruptionError(f"clear part of a header names no parent: {clear[:40].hex()}")
     stored, is_difference = form & _PARENT_STORED != 0, form & _DIFFERENCE != 0
-    return tuple.__new__(ClearHeader, (parent, stored, is_difference, depth))
+    return tuple.__new__(ClearHeader, (parent, stored, is_difference, depth, form & _FOLDED != 0))
 
 
 def encode(
@@ -197,6 +204,8 @@ def encode(
     form = _PARENT_STORED if header.parent_stored else 0
     if header.parent is not None:
         form |= _HAS_PARENT
+    if header.is_folded:
+        form |= _FOLDED
     clear = bytearray((form,))
     varint.put(clear, header.depth)
     clear += header.parent or b""
@@ -348,6 +357,7 @@ def _from_whole(payload: bytes, head: ClearHeader) -> Header:
             checked_int(ordinal): Typed(checked_name(kind), checked_bytes(content))
             for ordinal, kind, content in inline
         },
+        head.is_folded,
     )
 
 
@@ -388,5 +398,7 @@ def _from_difference(payload: bytes, cid: bytes, base: Header, head: ClearHeader
         raise CorruptionError(
             f"header difference ends at byte {at}, but its payload has {len(payload)}"
         )
-    stored, depth = head.parent_stored, head.depth
-    return Header(head.parent, stored, depth, fields, new_versions, seen, metadata, slots, inline)
+    parent, stored, _, depth, folded = head
+    return Header(
+        parent, stored, depth, fields, new_versions, seen, metadata, slots, inline, folded
+    )

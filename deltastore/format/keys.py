@@ -7,13 +7,16 @@
     04 | minutes left u32 | thread u32         newest activity first
     05 | thread u32 | ordinal u16              encrypted secret that keys task suffixes
     06 | thread u32 | ns u32 | depth u32 | cid writes that came after a child was stored
-    07 | thread u32                            a deleted thread whose records wait to go
+    07 | thread u32 | [ns u32 | cid]           a deleted thread, or checkpoints, that wait to go
+    08 | hash u64 | thread u32                 a thread that a run touched
+    09 | thread u32 | [ns u32 | cid]           a watched thread, and what was stored there since
+    0a | thread u32 | hash u64                 a run that touched a thread
     10 | thread u32 | ns u32 | cid | kind u8 | suffix
 
 *text* is 00 and the UTF-8 itself up to `TEXT_BYTES_MAX` bytes, else 01, its first `TEXT_BYTES_MAX`
 bytes and the xxh3-128 of the whole (the record then holds the whole, and it is compared). The
-suffix of a value is its ordinal u16, of a writes record the hash u64 of its task id, of the others
-nothing. Pure functions.
+suffix of a value is its ordinal u16, of a writes record the hash u64 of its task id, of folded
+writes their place u32 in order, of the others nothing. Pure functions.
 """
 
 from __future__ import annotations
@@ -28,13 +31,15 @@ from deltastore.format import layout
 from deltastore.ids import cid_length
 
 TEXT_BYTES_MAX: Final = 400
-DEPTH_MAX: Final = 0xFFFF_FFFD
+DEPTH_MAX: Final = 0xFFFF_FFFC
+DEPTH_CROSSED: Final = 0xFFFF_FFFD  # a checkpoint shows a value that no ancestor of it shows
 DEPTH_ORPHANED: Final = 0xFFFF_FFFE  # the cid is a parent that was absent when its child was put
 DEPTH_UNHINTED: Final = 0xFFFF_FFFF  # nothing in the stream's hints may be relied on
 MINUTES_MAX: Final = 0xFFFF_FFFF
 _U32: Final = struct.Struct(">BI")
 _U32_U32: Final = struct.Struct(">BII")
 _LATE: Final = struct.Struct(">BIII")
+_U64_U32: Final = struct.Struct(">BQI")
 
 
 class LogKey(NamedTuple):
@@ -105,6 +110,36 @@ def reclaim_key(thread: int) -> bytes:
     return _U32.pack(layout.TAG_RECLAIM, thread)
 
 
+def dropped_key(thread: int, namespace: int, cid: bytes) -> bytes:
+    """Key of a list of dropped checkpoints whose records wait to be deleted; `cid` is the first."""
+    return _U32_U32.pack(layout.TAG_RECLAIM, thread, namespace) + cid
+
+
+def run_prefix(run_hash: int) -> bytes:
+    """Prefix of the marks of the threads that a run touched."""
+    return bytes([layout.TAG_RUN]) + run_hash.to_bytes(8, "big")
+
+
+def run_key(run_hash: int, thread: int) -> bytes:
+    """Key that marks a thread as touched by a run."""
+    return _U64_U32.pack(layout.TAG_RUN, run_hash, thread)
+
+
+def thread_run_key(thread: int, run_hash: int) -> bytes:
+    """Key that marks a run as having touched a thread."""
+    return _U32.pack(layout.TAG_THREAD_RUNS, thread) + run_hash.to_bytes(8, "big")
+
+
+def watch_key(thread: int) -> bytes:
+    """Key of the record that says that maintenance of a thread is being planned."""
+    return _U32.pack(layout.TAG_WATCH, thread)
+
+
+def touched_key(thread: int, namespace: int, cid: bytes) -> bytes:
+    """Key that marks a checkpoint as stored, or written to, while its thread is watched."""
+    return _U32_U32.pack(layout.TAG_WATCH, thread, namespace) + cid
+
+
 def log_prefix(thread: int, namespace: int) -> bytes:
     """Prefix of every log record of one stream."""
     return _U32_U32.pack(layout.TAG_LOG, thread, namespace)
@@ -130,6 +165,16 @@ def writes_key(prefix: bytes, cid: bytes, task_hash: int) -> bytes:
     return prefix + cid + b"\x03" + task_hash.to_bytes(8, "big")
 
 
+def anchor_key(prefix: bytes, cid: bytes) -> bytes:
+    """Key of an anchor: what stands in the place of a dropped checkpoint's header."""
+    return prefix + cid + b"\x04"
+
+
+def folded_key(prefix: bytes, cid: bytes, place: int) -> bytes:
+    """Key of an anchor's n-th record of writes that dropped ancestors held."""
+    return prefix + cid + b"\x05" + place.to_bytes(4, "big")
+
+
 def after(prefix: bytes) -> bytes:
     """Return the smallest key above every key that begins with `prefix`."""
     stripped = prefix.rstrip(b"\xff")
@@ -152,6 +197,7 @@ def split(key: bytes) -> LogKey:
         layout.KIND_VALUE: 2,
         layout.KIND_WRITES: 8,
         layout.KIND_ANCHOR: 0,
+        layout.KIND_FOLDED: 4,
     }
     if wanted.get(kind) != len(suffix):
         raise CorruptionError(

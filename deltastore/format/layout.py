@@ -17,7 +17,10 @@ TAG_NAMES: Final = 0x03  # thread number [, namespace number] -> its text
 TAG_ACTIVITY: Final = 0x04  # minutes before the end of time, thread number: newest activity first
 TAG_SECRET: Final = 0x05  # thread number, ordinal -> encrypted secret that keys task suffixes
 TAG_LATE: Final = 0x06  # thread, namespace, depth, cid: writes that came after a child was stored
-TAG_RECLAIM: Final = 0x07  # thread number whose records wait to be deleted
+TAG_RECLAIM: Final = 0x07  # threads, and checkpoints, whose records wait to be deleted
+TAG_RUN: Final = 0x08  # hash of a run id, thread number: which threads a run touched
+TAG_WATCH: Final = 0x09  # thread number: maintenance plans; with namespace and cid: stored since
+TAG_THREAD_RUNS: Final = 0x0A  # thread number, hash of a run id: which runs touched a thread
 TAG_LOG: Final = 0x10  # thread, namespace, cid, kind, suffix: the log
 
 # Kind of a log record; part of its key, and repeated in its frame.
@@ -25,12 +28,15 @@ KIND_HEADER: Final = 1
 KIND_VALUE: Final = 2
 KIND_WRITES: Final = 3
 KIND_ANCHOR: Final = 4
+KIND_FOLDED: Final = 5  # writes of dropped ancestors, kept at an anchor
 # Kinds of records outside the log (frame only).
 KIND_STORE: Final = 16
 KIND_THREAD: Final = 17
 KIND_NAME: Final = 18
 KIND_SECRET: Final = 19
-KIND_MARK: Final = 20  # nothing but its key: activity, late writes, reclaiming
+KIND_MARK: Final = 20  # nothing but its key: activity, late writes, runs, what was stored since
+KIND_DROPPED: Final = 21  # checkpoints whose records wait to be deleted
+KIND_WATCH: Final = 22  # who plans maintenance of a thread, and since when
 
 # Low four bits of a record's first byte: how the payload is coded.
 CODEC_RAW: Final = 1

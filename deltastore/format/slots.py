@@ -57,7 +57,8 @@ class Slot(NamedTuple):
 
     Attributes:
         value: The value the checkpoint shows; None if it shows none.
-        emptied: Whether the channel's version is known and holds no value; only without `value`.
+        emptied: Whether the channel's version is known and no value was put under it. Beside a
+            value, that one was made later: an anchor's seed, or folded from writes.
         seed: cid of the nearest ancestor that shows a value of the channel; only without `value`.
         writer: cid of the nearest strict ancestor that holds writes of the channel; a hint.
     """
@@ -164,10 +165,11 @@ def _changes(
                 strange = True
         else:
             home, ordinal, value_digest = value
+            strange = strange or emptied
             if home == cid and (value_digest is None) == (ordinal in inline) and not strange:
                 own |= 1 << place
                 refs.append(value)
-            elif value != old_value:
+            elif value != old_value or emptied != old_emptied:
                 strange = True
         if strange:
             odd.append([place, emptied, seed, writer, value and [*value]])

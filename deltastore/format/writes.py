@@ -7,10 +7,15 @@
       varint zigzag   index: position in the task, or LangGraph's negative slot of a special channel
       text            channel
       tag             serializer type
-      u8              0: data is the value; 1: data is a delta, and there follow
+      u8              flags; 1: data is a delta, and there follow
         text, u32     channel whose value shown at the same checkpoint is the base, digest of it
+                      2: another run than the record's wrote it, and there follows
+        id            its id
       varint          length of data
     data    of all rows, one after the other
+
+Payload of a record of folded writes, which an anchor keeps of dropped ancestors: for each writes
+record, in replay order, varint length and its payload as above.
 
 Rows are kept sorted by index. `merge` is the one place that knows which write of a repeated call
 stays: the first of a regular channel, the last of a special one. Pure functions.
@@ -34,13 +39,17 @@ class RowBase(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One write: index, channel, serializer type, base if `data` is a delta, data."""
+    """One write: index, channel, serializer type, base if `data` is a delta, data.
+
+    `run_id` names the run that wrote it where that is another than the record's; else it is None.
+    """
 
     idx: int
     channel: str
     type: str
     base: RowBase | None
     data: bytes
+    run_id: str | None = None
 
 
 class WritesRecord(NamedTuple):
@@ -51,16 +60,26 @@ class WritesRecord(NamedTuple):
     run_id: str
     rows: tuple[Row, ...]
 
+    def run_of(self, row: Row) -> str:
+        """Return the run that wrote a row, empty when unknown."""
+        return self.run_id if row.run_id is None else row.run_id
+
+    def runs(self) -> set[str]:
+        """Return the runs that wrote its rows, without those unknown."""
+        return {self.run_of(row) for row in self.rows} - {""}
+
 
 def merge(stored: Sequence[Row], new: Sequence[Row]) -> tuple[Row, ...]:
     """Return the rows after a further call of the same task.
 
-    A regular write (index >= 0) that is there stays; a special one (index < 0) is replaced; within
-    `new` the same holds in order, so the last special write of a batch counts.
+    A regular write (index >= 0) that is there stays; a special one (index < 0) is replaced, unless
+    it is the same, which then stays its first run's; within `new` the same holds in order, so the
+    last special write of a batch counts.
     """
     rows = {row.idx: row for row in stored}
     for row in new:
-        if row.idx < 0 or row.idx not in rows:
+        old = rows.get(row.idx)
+        if old is None or (row.idx < 0 and row._replace(run_id=old.run_id) != old):
             rows[row.idx] = row
     return tuple(sorted(rows.values()))
 
@@ -76,12 +95,12 @@ def encode(record: WritesRecord) -> bytes:
         varint.put(out, row.idx << 1 if row.idx >= 0 else (-row.idx << 1) - 1)
         put_text(out, row.channel)
         put_tag(out, row.type)
-        if row.base is None:
-            out.append(0)
-        else:
-            out.append(1)
+        out.append((row.base is not None) | (row.run_id is not None) << 1)
+        if row.base is not None:
             put_text(out, row.base.channel)
             out += row.base.digest.to_bytes(4, "big")
+        if row.run_id is not None:
+            put_id(out, row.run_id)
         varint.put(out, len(row.data))
     for row in record.rows:
         out += row.data
@@ -98,24 +117,50 @@ def decode(payload: bytes) -> WritesRecord:
     task_path, at = get_text(payload, at)
     run_id, at = get_id(payload, at)
     count, at = varint.get(payload, at)
-    heads: list[tuple[int, str, str, RowBase | None, int]] = []
+    heads: list[tuple[int, str, str, RowBase | None, int, str | None]] = []
     for _ in range(count):
         zigzag, at = varint.get(payload, at)
         channel, at = get_text(payload, at)
         tag, at = get_tag(payload, at)
-        based, at = varint.get(payload, at)
-        base = None
-        if based:
+        flags, at = varint.get(payload, at)
+        base = run = None
+        if flags & 1:
             base_channel, at = get_text(payload, at)
             base = RowBase(base_channel, int.from_bytes(payload[at : at + 4], "big"))
             at += 4
+        if flags & 2:
+            run, at = get_id(payload, at)
         length, at = varint.get(payload, at)
         index = -(zigzag >> 1) - 1 if zigzag & 1 else zigzag >> 1
-        heads.append((index, channel, tag, base, length))
+        heads.append((index, channel, tag, base, length, run))
     rows = []
-    for index, channel, tag, base, length in heads:
-        rows.append(Row(index, channel, tag, base, payload[at : at + length]))
+    for index, channel, tag, base, length, run in heads:
+        rows.append(Row(index, channel, tag, base, payload[at : at + length], run))
         at += length
     if at != len(payload):
         raise CorruptionError(f"writes record of {len(payload)} bytes, its rows take {at}")
     return WritesRecord(task_id, task_path, run_id, tuple(rows))
+
+
+def encode_folded(records: Sequence[WritesRecord]) -> bytes:
+    """Return the payload of a record of folded writes."""
+    out = bytearray()
+    for record in records:
+        payload = encode(record)
+        varint.put(out, len(payload))
+        out += payload
+    return bytes(out)
+
+
+def decode_folded(payload: bytes) -> list[WritesRecord]:
+    """Read a record of folded writes.
+
+    Raises:
+        CorruptionError: It is malformed.
+    """
+    found, at = [], 0
+    while at < len(payload):
+        length, at = varint.get(payload, at)
+        found.append(decode(payload[at : at + length]))
+        at += length
+    return found

@@ -5,8 +5,10 @@ before anything is stored, with an error that says what was expected and what ca
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
+from math import ceil
+from typing import Any, Final, NamedTuple, TypedDict
 
 from langgraph.checkpoint.base import WRITES_IDX_MAP
 
@@ -14,10 +16,12 @@ from deltastore.errors import InvalidArgumentError, InvalidTypeError
 from deltastore.format.writes import Row
 from deltastore.ids import cid_from_id, encode_text
 from deltastore.langgraph.serde import Coder, check_key
+from deltastore.options import TimeToLive
 from deltastore.types import Version
 
 _INT_MAX: Final = (1 << 63) - 1
 _CHECKPOINT_KEYS: Final = ("id", "channel_values", "channel_versions", "versions_seen")
+_TTL_KEYS: Final = ("default_ttl", "refresh_on_read")
 
 
 class Target(NamedTuple):
@@ -220,6 +224,79 @@ def channels_of(channels: Any) -> list[str]:
             f"channels must be a sequence of str (got {type(channels).__name__})"
         )
     return list(dict.fromkeys(check_key(channel, "channels") for channel in channels))
+
+
+def _names_of(values: Any, what: str, name_of: Callable[[Any], str]) -> list[str]:
+    if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
+        raise InvalidTypeError(f"{what} must be a sequence of ids (got {type(values).__name__})")
+    return list(dict.fromkeys(name_of(value) for value in values))
+
+
+def thread_ids_of(thread_ids: Any) -> list[str]:
+    """Check the threads of a call; repeated ids count once."""
+    return _names_of(thread_ids, "thread_ids", thread_id_of)
+
+
+def run_ids_of(run_ids: Any) -> list[str]:
+    """Check the runs of a call; repeated ids count once."""
+    return _names_of(run_ids, "run_ids", lambda run_id: _text(str(run_id), "run_id"))
+
+
+class PruneOptions(TypedDict):
+    """How a thread is pruned; see `Store.prune`."""
+
+    strategy: str
+    keep_last: int | None
+    older_than: timedelta | None
+
+
+def prune_options(strategy: Any, keep_last: Any, older_than: Any) -> PruneOptions:
+    """Check the types of the options of a prune."""
+    if not isinstance(strategy, str):
+        raise InvalidArgumentError(f"strategy must be a str (got {type(strategy).__name__})")
+    if keep_last is not None and type(keep_last) is not int:
+        raise InvalidTypeError(f"keep_last must be an int (got {type(keep_last).__name__})")
+    if older_than is not None and not isinstance(older_than, timedelta):
+        raise InvalidTypeError(f"older_than must be a timedelta (got {type(older_than).__name__})")
+    return PruneOptions(strategy=strategy, keep_last=keep_last, older_than=older_than)
+
+
+Ttl = Mapping[str, Any] | TimeToLive
+"""A time to live, or {"default_ttl": minutes, "refresh_on_read": bool}."""
+
+
+def ttl_of(ttl: Any) -> TimeToLive | None:
+    """Read a time to live, as a dict in the form LangGraph's Redis saver takes.
+
+    Raises:
+        InvalidTypeError, InvalidArgumentError: It is none, or has another key.
+    """
+    if ttl is None or isinstance(ttl, TimeToLive):
+        return ttl
+    known = ", ".join(map(repr, _TTL_KEYS))
+    for key in _mapping(ttl, "ttl"):
+        if key not in _TTL_KEYS:
+            raise InvalidArgumentError(f"ttl has no key {key!r:.60}; known are {known}")
+    if "default_ttl" not in ttl:
+        raise InvalidArgumentError(
+            'ttl needs "default_ttl", the minutes a thread stays that nobody uses; '
+            "use ttl=None to keep threads for ever"
+        )
+    minutes, refresh = ttl["default_ttl"], ttl.get("refresh_on_read", False)
+    if type(minutes) not in (int, float):
+        raise InvalidTypeError(
+            f'ttl["default_ttl"] must be a number of minutes (got {type(minutes).__name__})'
+        )
+    if not 0 < minutes < float("inf"):
+        raise InvalidArgumentError(
+            f'ttl["default_ttl"] must be above 0 and finite, in minutes (got {minutes}); '
+            "use ttl=None to keep threads for ever"
+        )
+    if type(refresh) is not bool:
+        raise InvalidTypeError(
+            f'ttl["refresh_on_read"] must be a bool (got {type(refresh).__name__})'
+        )
+    return TimeToLive(ceil(minutes), refresh)
 
 
 class Listing(NamedTuple):

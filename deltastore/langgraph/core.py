@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Final, TypeVar
@@ -13,6 +13,7 @@ from langgraph.checkpoint.base import CheckpointTuple
 
 from deltastore.errors import ForkedStoreError, StoreClosedError
 from deltastore.langgraph.ahead import BYTES_MAX, CHECKPOINTS_MAX, ReadAhead, WalkKey
+from deltastore.langgraph.channels import check_reducers
 from deltastore.langgraph.configs import Target
 from deltastore.langgraph.serde import Coder
 from deltastore.langgraph.tuples import tuple_of
@@ -28,8 +29,9 @@ _WORKERS: Final = 32
 class Core:
     """What a saver shares with its clones."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, reducers: Mapping[str, Any] | None = None) -> None:
         self.store = store
+        self.reducers = {} if reducers is None else check_reducers(reducers)
         self._ahead = ReadAhead()
         self._executor: ThreadPoolExecutor | None = None
         self._closed = False

@@ -35,14 +35,15 @@ from deltastore.langgraph import configs
 from deltastore.langgraph.core import Core, Done
 from deltastore.langgraph.serde import Coder, check_key
 from deltastore.langgraph.tuples import config_of, pending_of, tuple_of
-from deltastore.options import Durability, SnapshotBounds, StoreOptions
+from deltastore.langgraph.upkeep import UpkeepMixin
+from deltastore.options import Durability, RetentionPolicy, SnapshotBounds, StoreOptions
 from deltastore.pending import NewWrites
 from deltastore.refill import NewCheckpoint
 from deltastore.store import Store
 from deltastore.types import Typed
 
 
-class DeltaStoreSaver(BaseCheckpointSaver[str]):
+class DeltaStoreSaver(UpkeepMixin):
     """A checkpointer that stores what changed.
 
     Args:
@@ -50,9 +51,15 @@ class DeltaStoreSaver(BaseCheckpointSaver[str]):
         serde: Serializer of values; LangGraph's own by default. An `EncryptedSerializer` encrypts
             everything but thread ids, namespaces, checkpoint ids, sizes and times.
         bounds: When a value is stored in fewer pieces; see `SnapshotBounds`.
+        reducers: By channel, reducers or `DeltaChannel`s that `compact` folds writes with;
+            `deltastore.langgraph.channels.reducers_of` reads them off a compiled graph.
         durability: "full": on disk when a call returns. "normal": the last commit may be undone
             by an operating system crash.
         read_only: Open beside a live writer; writes raise `ReadOnlyError`.
+        ttl: {"default_ttl": minutes, "refresh_on_read": bool}: threads idle for longer go by
+            themselves, whole, while the saver is used; until then they read as before. Minutes are
+            rounded up. A write is activity, a read if "refresh_on_read" says so.
+        retention: What `apply_retention` applies, and which threads nothing deletes by itself.
 
     Raises:
         StorePathError: The path cannot hold a store, or holds something else.
@@ -66,8 +73,11 @@ class DeltaStoreSaver(BaseCheckpointSaver[str]):
         *,
         serde: SerializerProtocol | None = None,
         bounds: SnapshotBounds | None = None,
+        reducers: Mapping[str, Any] | None = None,
         durability: Durability = "full",
         read_only: bool = False,
+        ttl: configs.Ttl | None = None,
+        retention: RetentionPolicy | None = None,
     ) -> None:
         super().__init__(serde=serde)
         if not isinstance(path, (str, PathLike)):
@@ -81,35 +91,48 @@ class DeltaStoreSaver(BaseCheckpointSaver[str]):
                 "pass the directory that holds, or is to hold, the store"
             )
         options = StoreOptions(
-            bounds=bounds or SnapshotBounds(), durability=durability, read_only=read_only
+            bounds=bounds or SnapshotBounds(),
+            durability=durability,
+            read_only=read_only,
+            ttl=configs.ttl_of(ttl),
+            retention=retention,
         )
-        self._core = Core(Store.open(path, options))
+        self._core = Core(Store.open(path, options), reducers)
 
     @classmethod
     def ephemeral(
-        cls, *, serde: SerializerProtocol | None = None, bounds: SnapshotBounds | None = None
+        cls,
+        *,
+        serde: SerializerProtocol | None = None,
+        bounds: SnapshotBounds | None = None,
+        reducers: Mapping[str, Any] | None = None,
+        ttl: configs.Ttl | None = None,
+        retention: RetentionPolicy | None = None,
     ) -> DeltaStoreSaver:
         """Return a saver whose store lives in this process's memory, for tests."""
-        store = Store(MemoryEngine(), StoreOptions(bounds=bounds or SnapshotBounds()))
-        return cls.on_store(store, serde=serde)
+        options = StoreOptions(
+            bounds=bounds or SnapshotBounds(), ttl=configs.ttl_of(ttl), retention=retention
+        )
+        return cls.on_store(Store(MemoryEngine(), options), serde=serde, reducers=reducers)
 
     @classmethod
-    def on_store(cls, store: Store, *, serde: SerializerProtocol | None = None) -> DeltaStoreSaver:
+    def on_store(
+        cls,
+        store: Store,
+        *,
+        serde: SerializerProtocol | None = None,
+        reducers: Mapping[str, Any] | None = None,
+    ) -> DeltaStoreSaver:
         """Return a saver on a store opened by the caller; closing the saver closes it."""
         saver = cls.__new__(cls)
         BaseCheckpointSaver.__init__(saver, serde=serde)
-        saver._core = Core(store)
+        saver._core = Core(store, reducers)
         return saver
 
     @classmethod
     def from_conn_string(cls, path: str, **options: Any) -> DeltaStoreSaver:
         """As the constructor; to be used in a `with` or `async with`, as other savers' are."""
         return cls(path, **options)
-
-    @property
-    def store(self) -> Store:
-        """The store underneath: listing without values, sizes, verification."""
-        return self._core.store
 
     def setup(self) -> None:
         """Create the store if it is new. Not needed: the first call does it. Idempotent."""
@@ -220,7 +243,10 @@ class DeltaStoreSaver(BaseCheckpointSaver[str]):
         def dumps(channel: str) -> Typed | None:
             if channel not in values:
                 return None
-            return coder.dumps(values[channel], f"channel {channel!r}")
+            value = values[channel]
+            if type(value) is bytearray:
+                value = bytes(value)  # as it reads back from inside any other value
+            return coder.dumps(value, f"channel {channel!r}")
 
         return NewCheckpoint(
             thread_id=target.thread_id,
@@ -258,14 +284,6 @@ class DeltaStoreSaver(BaseCheckpointSaver[str]):
             configs.run_id_of(config),
             configs.rows_of(writes, coder),
         ), coder
-
-    def delete_thread(self, thread_id: str) -> None:
-        """Delete a thread in all its namespaces; one that is not there is no error."""
-        self.store.delete_thread(configs.thread_id_of(thread_id))
-
-    async def adelete_thread(self, thread_id: str) -> None:
-        """As `delete_thread`."""
-        await self._core.work(lambda: self.delete_thread(thread_id))
 
     # -- reading ----------------------------------------------------------------------------
 

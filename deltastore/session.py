@@ -1,0 +1,129 @@
+"""An open store's parts: the engine, its commit queue, the caches; begins every transaction."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Final, TypeVar
+
+from deltastore import directory, reclaim, watch
+from deltastore.commit import CommitQueue
+from deltastore.directory import Stream
+from deltastore.engine.api import Engine, Transaction
+from deltastore.errors import ForkedStoreError, ReadOnlyError
+from deltastore.log import Caches, StreamReader
+from deltastore.options import StoreOptions
+from deltastore.types import Cipher
+from deltastore.values import Values
+
+T = TypeVar("T")
+
+_UPKEEP_LOCKS: Final = 64
+_BACK_OFF_SECONDS_MAX: Final = 2.0
+
+
+class Session:
+    """What every operation of a store works with; any number of threads may use one.
+
+    Attributes:
+        engine: Where the bytes are.
+        queue: What commits.
+        values, caches: Shared by all readers of the store.
+    """
+
+    def __init__(self, engine: Engine, options: StoreOptions) -> None:
+        self.engine = engine
+        self.options = options
+        self.queue = CommitQueue(engine)
+        self.values = Values(options.bounds, options.value_cache_bytes)
+        self.caches = self.fresh_caches()
+        self._upkeep = [threading.RLock() for _ in range(_UPKEEP_LOCKS)]
+        self._ready = False
+        self._ready_lock = threading.Lock()
+
+    def close(self) -> None:
+        """Finish what is queued and close the engine. Closing twice is no error."""
+        with suppress(ForkedStoreError):  # a child lets go of what is its parent's
+            self.queue.close()
+        self.engine.close()
+
+    def setup(self) -> None:
+        """Create the store if it is new and go on with deletions that were interrupted."""
+        self.engine.check()
+        if self._ready:
+            return
+        with self.engine.begin(write=False) as txn:
+            identity = directory.store_identity(txn)
+            is_left = reclaim.is_waiting(txn), watch.is_any(txn)
+        if not self.options.read_only:
+            if identity is None:
+                self.queue.run(directory.make_store)
+            while is_left[1] and self.queue.run(lambda txn: watch.end_stale(txn, this_minute())):
+                pass
+            if any(is_left):
+                self.reclaim()
+        with self._ready_lock:
+            self._ready = True
+
+    def reclaim(self, step: Callable[[], None] = lambda: None) -> None:
+        """Delete the records of what is out of sight; `step` is called after each transaction."""
+        while self.queue.run(reclaim.reclaim_some):
+            step()
+
+    def fresh_caches(self) -> Caches:
+        """Return empty caches of the size that was asked for."""
+        return Caches(self.options.header_cache_entries, self.options.writes_cache_bytes)
+
+    def view(self) -> AbstractContextManager[Transaction]:
+        """Begin a read transaction, once the store is ready."""
+        if not self._ready:
+            self.setup()
+        return self.engine.begin(write=False)
+
+    def begin_write(self) -> None:
+        """Check that the store may be written, and make it ready.
+
+        Raises:
+            ReadOnlyError: It was opened read-only.
+        """
+        self.engine.check()
+        if self.options.read_only:
+            raise ReadOnlyError(
+                "the store was opened read-only; open it without read_only to write"
+            )
+        if not self._ready:
+            self.setup()
+
+    def reader(self, txn: Transaction, stream: Stream, cipher: Cipher | None) -> StreamReader:
+        """Return a reader of a stream in a transaction."""
+        return StreamReader(txn, stream, cipher, self.caches)
+
+    def find(
+        self, txn: Transaction, thread_id: str, checkpoint_ns: str, cipher: Cipher | None
+    ) -> StreamReader | None:
+        """Return a reader of a stream, or None if there is no such stream."""
+        stream = directory.find_stream(txn, thread_id, checkpoint_ns)
+        return None if stream is None else self.reader(txn, stream, cipher)
+
+    @contextmanager
+    def upkeep(self, thread_id: str) -> Iterator[None]:
+        """Let one maintenance call of this process at a time work on a thread.
+
+        Those of other processes make each other start again (`deltastore.watch`).
+        """
+        with self._upkeep[hash(thread_id) % len(self._upkeep)]:
+            yield
+
+    def back_off(self, attempt: int) -> None:
+        """Wait before a maintenance call starts again, so that one of several gets through."""
+        if attempt:
+            longest = min(_BACK_OFF_SECONDS_MAX, 0.005 * 2.0**attempt)
+            time.sleep(random.uniform(0, longest))  # noqa: S311 - to keep callers apart
+
+
+def this_minute() -> int:
+    """Return Unix time / 60."""
+    return int(time.time()) // 60

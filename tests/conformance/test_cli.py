@@ -1,0 +1,250 @@
+"""The command line on stores on disk: what docs/cli.md shows is what it prints and does."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deltastore import DeltaStoreSaver
+from deltastore.testing import make_checkpoint, make_config
+from tests.conformance.cli_stores import (
+    RUN,
+    contents_at,
+    document_of,
+    make_stores,
+    run,
+)
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "cli.md").read_text("utf-8")
+CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+VERBS = ["info", "threads", "history", "compact", "vacuum", "prune", "copy", "delete"]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with what the page speaks of."""
+    make_stores(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+# --- the page ---
+
+
+def masked(text: str) -> str:
+    """Return output with sizes masked: they depend on zstd's release and the host's page size."""
+    text = re.sub(r"(?<![\w.:-])\d{3,}(?![\w.:-])", "N", text)
+    return re.sub(r"[ -]*  +", " ", text)
+
+
+def transcript(capsys: pytest.CaptureFixture[str], shown: str) -> str:
+    """Run the commands of a console block and return it with what they print now."""
+    lines: list[str] = []
+    code = 0
+    for line in shown.splitlines():
+        if not line.startswith("$ "):
+            continue
+        lines.append(line)
+        program, *argv = shlex.split(line[2:])
+        if (program, argv) == ("echo", ["$?"]):
+            lines.append(str(code))
+            continue
+        assert "deltastore" == program
+        code, out, err = run(capsys, *argv)
+        lines += (out + err).splitlines()
+    return "\n".join(lines) + "\n"
+
+
+def test_the_page_shows_what_the_commands_print(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its blocks are run in order on one small store; sizes alone may differ from host to host."""
+    blocks = CONSOLE.findall(PAGE)
+    assert len(blocks) > len(VERBS)
+    for block in blocks:
+        assert masked(block) == masked(transcript(capsys, block))
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_option_of_a_verb_is_on_the_page(
+    verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An option that only `--help` knows is found by nobody; one that is gone misleads."""
+    code, out, err = run(capsys, verb, "--help")
+    assert (0, "") == (code, err)
+    section = PAGE.partition(f"\n## {verb}\n")[2].partition("\n## ")[0]
+    offered = set(re.findall(r"--[a-z-]+", out)) - {"--help", "--json"}
+    assert offered == set(re.findall(r"--[a-z-]+", CONSOLE.sub("", section))) - {"--json"}
+
+
+# --- answers ---
+
+
+def test_info_counts_threads_and_names_the_newest_activity(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first question about a store that grew."""
+    found = document_of(capsys, "info", "state")
+    assert (1, 2, "2025-01-11T08:00:07.500Z") == (
+        found["format"],
+        found["threads"],
+        found["newest_activity"],
+    )
+    assert 0 < found["entries"]
+    assert 0 <= found["free_bytes"] < found["file_bytes"]
+
+
+def test_threads_are_listed_newest_first_with_the_sizes_of_their_records(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever looks for what fills the disk needs the sizes, of encrypted stores too."""
+    found = document_of(capsys, "threads", "state")
+    assert ["bert", "anna"] == [one["thread_id"] for one in found["threads"]]
+    assert [1, 2] == [one["namespaces"] for one in found["threads"]]
+    with DeltaStoreSaver("state", read_only=True) as saver:
+        sizes = [saver.store.thread_bytes(name) for name in ("bert", "anna")]
+    assert sizes == [(one["records"], one["bytes"]) for one in found["threads"]]
+    assert 0 < min(map(min, sizes))
+    assert ["anna"] == [
+        one["thread_id"] for one in document_of(capsys, "threads", "secret")["threads"]
+    ]
+
+
+def test_a_cut_list_says_so(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A list that ends in silence is taken for the whole; a pipe must still get the list alone."""
+    code, out, err = run(capsys, "threads", "state", "--limit", "1")
+    assert (0, 2) == (code, len(out.splitlines()))
+    assert "deltastore: there are more than 1 threads; --limit N lists N\n" == err
+    code, out, err = run(capsys, "history", "state", "bert", "--limit", "2")
+    last = out.splitlines()[-1].split()[0]
+    assert f"deltastore: there are older ones; --before {last} lists them\n" == err
+    code, out, err = run(capsys, "history", "state", "bert", "--before", last)
+    assert (0, 5, "") == (code, len(out.splitlines()), err)
+    assert (0, "") == run(capsys, "threads", "state", "--limit", "2")[::2]
+
+
+def test_history_lists_what_the_store_lists(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In the store's order, every namespace or one; parents, steps and runs belong to their ids."""
+    listed = contents_at(here / "state")["anna"]
+    found = document_of(capsys, "history", "state", "anna")["checkpoints"]
+    assert listed == [(one["namespace"], one["checkpoint_id"], one["parent_id"]) for one in found]
+    root = document_of(capsys, "history", "state", "anna", "--namespace", "")["checkpoints"]
+    assert [one for one in found if one["namespace"] == ""] == root
+    assert [2, 1, 0, -1] == [one["step"] for one in root]
+    assert ["loop", "input", "loop", "input"] == [one["source"] for one in root]
+    assert [f"{RUN}2", f"{RUN}2", f"{RUN}1", f"{RUN}1"] == [one["run_id"] for one in root]
+    assert "2025-01-10T08:00:04.500Z" == root[0]["time"]
+
+
+def test_ids_without_a_time_and_odd_metadata_are_listed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Any text may be an id, and metadata may hold anything; neither may reach a terminal raw."""
+    thread = "a\x1b[2Jb\n\u202e[bold]"
+    metadata: Any = {"source": "x\ty", "step": None, "run_id": {"a": 1}}
+    with DeltaStoreSaver(tmp_path / "odd") as saver:
+        saver.put(make_config(thread), make_checkpoint("id\n1", {}, {}), metadata, {})
+    code, out, err = run(capsys, "history", str(tmp_path / "odd"), thread)
+    assert (0, "") == (code, err)
+    assert ["id\\n1", "-", "-", "x\\ty", "-", "-"] == out.splitlines()[1].split()
+    code, out, err = run(capsys, "threads", str(tmp_path / "odd"))
+    assert out.splitlines()[1].endswith("  a\\x1b[2Jb\\n\\u202e[bold]")
+    found = document_of(capsys, "history", str(tmp_path / "odd"), thread)
+    assert (thread, "id\n1", "x\ty") == (
+        found["thread_id"],
+        found["checkpoints"][0]["checkpoint_id"],
+        found["checkpoints"][0]["source"],
+    )
+
+
+# --- what goes ---
+
+
+@pytest.mark.parametrize(
+    ("argv", "left"),
+    [
+        (["prune", "state", "bert"], {"anna": 6, "bert": 1}),
+        (["prune", "state", "bert", "--keep-last", "4"], {"anna": 6, "bert": 4}),
+        (["prune", "state", "bert", "--older-than", "36500d"], {"anna": 6, "bert": 6}),
+        (["prune", "state", "--all-threads", "--older-than", "1h"], {"anna": 3, "bert": 1}),
+        (["prune", "state", "anna", "bert", "anna"], {"anna": 3, "bert": 1}),
+        (["delete", "state", "--thread", "anna"], {"bert": 6}),
+        (["delete", "state", "--thread", "anna", "--thread", "bert"], {}),
+        (["delete", "state", "--run", f"{RUN}1"], {"anna": 2, "bert": 6}),
+        (["delete", "state", "--run", f"{RUN}5", "--refuse"], {"anna": 6, "bert": 4}),
+        (["delete", "state", "--run", f"{RUN}2", "--run", f"{RUN}4"], {"anna": 4, "bert": 4}),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_a_dry_run_tells_what_is_then_done(
+    here: Path, capsys: pytest.CaptureFixture[str], argv: list[str], left: dict[str, int]
+) -> None:
+    """It is what one decides by, so it must change nothing and tell the ids."""
+    before = contents_at(here / "state")
+    plan = document_of(capsys, *argv, "--dry-run")
+    assert before == contents_at(here / "state")
+    done = document_of(capsys, *argv)
+    assert {**plan, "dry_run": False} == done
+    after = contents_at(here / "state")
+    assert left == {thread_id: len(rows) for thread_id, rows in after.items()}
+    dropped = {
+        (thread["thread_id"], stream["namespace"], one)
+        for thread in done["threads"]
+        for stream in thread["namespaces"]
+        for one in stream["dropped"]
+    }
+    assert dropped == ids_of(before) - ids_of(after)
+    assert len(dropped) == done["checkpoints"]
+
+
+def ids_of(found: dict[str, list[tuple[str, str, str | None]]]) -> set[tuple[str, str, str]]:
+    return {(thread, row[0], row[1]) for thread, rows in found.items() for row in rows}
+
+
+@pytest.mark.parametrize(("flags", "left"), [([], 6), (["--heads-only"], 3)])
+def test_a_copy_is_the_thread_or_what_pruning_would_keep(
+    here: Path, capsys: pytest.CaptureFixture[str], flags: list[str], left: int
+) -> None:
+    """Under the same ids, so that what is known of the one can be looked up in the other."""
+    report = document_of(capsys, "copy", "state", "anna", "new", *flags)
+    copied = contents_at(here / "state")["new"]
+    assert (left, left) == (report["checkpoints"], len(copied))
+    document_of(capsys, "prune", "state", *(["anna"] if flags else ["bert"]))
+    assert contents_at(here / "state")["anna"] == copied
+
+
+def test_vacuum_makes_the_file_shorter_and_changes_nothing(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The space that pruning freed is what an operator runs it for."""
+    document_of(capsys, "prune", "long", "carl")
+    before = contents_at(here / "long")
+    report = document_of(capsys, "vacuum", "long", "--secure")
+    assert report["bytes_after"] < report["bytes_before"]
+    assert report["bytes_after"] == document_of(capsys, "info", "long")["file_bytes"]
+    assert before == contents_at(here / "long")
+
+
+def test_compact_stores_what_its_plan_told(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And finds nothing left to do when it is run again, but for channels it has no reducer for."""
+    argv = ["compact", "long", "carl", "--updates", "3"]
+    plan = document_of(capsys, *argv, "--dry-run")
+    assert plan == document_of(capsys, *argv, "--dry-run")
+    assert {**plan, "dry_run": False} == document_of(capsys, *argv)
+    assert 0 < plan["snapshots"]
+    again = document_of(capsys, *argv)
+    assert 0 == again["snapshots"]
+    assert [one for one in plan["channels"] if one["skipped"]] == again["channels"]
+
+
+def test_threads_of_an_encrypted_store_can_be_deleted(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No key is needed to let go of everything."""
+    assert 2 == document_of(capsys, "delete", "secret", "--thread", "anna")["checkpoints"]
+    assert [] == document_of(capsys, "threads", "secret")["threads"]

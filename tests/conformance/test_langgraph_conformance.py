@@ -11,20 +11,20 @@ from pathlib import Path
 
 import pytest
 from langgraph.checkpoint.conformance import checkpointer_test, validate
-from langgraph.checkpoint.conformance.capabilities import BASE_CAPABILITIES
+from langgraph.checkpoint.conformance.capabilities import Capability
 from langgraph.checkpoint.conformance.report import CapabilityResult
 
 from deltastore import DeltaStoreSaver
 from deltastore.testing import Saver
 
-BASE = sorted(capability.value for capability in BASE_CAPABILITIES)
+ALL = sorted(capability.value for capability in Capability)
 
 
 @pytest.fixture(scope="module", params=["lmdb", "memory"])
 def results(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, CapabilityResult]:
-    """The report of one run over all base capabilities, by capability."""
+    """The report of one run over all capabilities, by capability."""
 
     def opened() -> DeltaStoreSaver:
         if request.param == "memory":
@@ -36,11 +36,11 @@ def results(
         async with opened() as saver:
             yield saver
 
-    report = asyncio.run(validate(registered, capabilities={*BASE}))
+    report = asyncio.run(validate(registered, capabilities={*ALL}))
     return report.results
 
 
-@pytest.mark.parametrize("capability", BASE)
+@pytest.mark.parametrize("capability", ALL)
 def test_public_suite_passes(results: dict[str, CapabilityResult], capability: str) -> None:
     """A capability that is not detected, or has no tests, has not passed."""
     result = results[capability]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from langgraph.checkpoint.serde.types import RESUME, _DeltaSnapshot
 
-from deltastore import DeltaStoreError, DeltaStoreSaver, retire
+from deltastore import DeltaStoreError, DeltaStoreSaver, reclaim
 from deltastore.engine.lmdb import LmdbEngine
 from deltastore.engine.memory import MemoryEngine
 from deltastore.options import SnapshotBounds, StoreOptions
@@ -151,7 +151,7 @@ def check_every_failure(fresh: Callable[[], Any], operation: Operation) -> int:
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_every_failure_leaves_before_or_after(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The store is told of it, nothing is half done, and the same object goes on working."""
-    monkeypatch.setattr(retire, "RECORDS_MAX", 7)
+    monkeypatch.setattr(reclaim, "RECORDS_MAX", 7)
     engine = filled()
     assert 3 < check_every_failure(lambda: copied(engine), OPERATIONS[name])
 
@@ -208,7 +208,7 @@ def test_what_a_failed_deletion_left_is_reclaimed_at_the_next_opening(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The thread is gone at the first commit; its space must follow one day."""
-    monkeypatch.setattr(retire, "RECORDS_MAX", 7)
+    monkeypatch.setattr(reclaim, "RECORDS_MAX", 7)
     engine = filled()
     clean = copied(engine)
     lane_on(clean).caller.delete_thread("t")

@@ -173,7 +173,8 @@ def test_a_whole_header_reads_back_exactly(header: Header, cid: bytes) -> None:
     """Roots and every 32nd header depend on nothing else."""
     clear, payload = encode(header, cid, None)
     assert header == decode(clear, payload, cid, None)
-    assert (header.parent, header.parent_stored, False, header.depth) == parent_of(clear)
+    head = parent_of(clear)
+    assert (header.parent, header.parent_stored, False, header.depth) == head[:4]
 
 
 @given(headers, headers, cids)

@@ -16,7 +16,8 @@ from deltastore.errors import CorruptionError, FormatVersionError
 from deltastore.format import entries, frame, keys, layout
 from deltastore.format.entries import StoreEntry, ThreadEntry
 from deltastore.log import Caches, StreamReader
-from deltastore.retire import RECORDS_MAX, reclaim_some, retire_thread
+from deltastore.reclaim import RECORDS_MAX, reclaim_some
+from deltastore.retire import retire_thread
 
 LONG = "n" * 10_000
 NAMES = ["", "t", "t0", "t\0", "T", LONG, LONG + "a", LONG + "b", LONG[:-1], LONG[:400]]

@@ -275,15 +275,17 @@ def test_values_kept_under_one_key_are_not_given_to_another(kind: str) -> None:
     with each.engine.begin(write=False) as txn:
         stream = directory.find_stream(txn, "t", "")
         assert stream is not None
-        readers = [StreamReader(txn, stream, cipher, each.store._caches) for cipher in ciphers]
+        readers = [
+            StreamReader(txn, stream, cipher, each.store._session.caches) for cipher in ciphers
+        ]
         entry = readers[0].entry(cid_from_id("1"))
         assert entry is not None
         ref = entry.header.slots["x"].value
         assert ref is not None
-        each.store._values.load(readers[0], ref)
+        each.store._session.values.load(readers[0], ref)
         for reader in readers[1:]:
             with pytest.raises(DecryptionError):
-                each.store._values.load(reader, ref)
+                each.store._session.values.load(reader, ref)
 
 
 def test_wrong_key_is_no_damage(kind: str) -> None:

@@ -208,11 +208,13 @@ def test_decoding_changes_neither_base_nor_its_maps(recorded: Any) -> None:
 def test_the_clear_part_tells_parent_and_depth_by_itself() -> None:
     """History is walked by clear parts alone: of encrypted stores too, and without decoding."""
     root, child = pair()
-    assert ClearHeader(None, False, False, 0) == parent_of(encode(root, ROOT_CID, None)[0])
-    assert ClearHeader(ROOT_CID, True, True, 1) == parent_of(encode(child, CHILD_CID, root)[0])
+    assert ClearHeader(None, False, False, 0, False) == parent_of(encode(root, ROOT_CID, None)[0])
+    assert ClearHeader(ROOT_CID, True, True, 1, False) == parent_of(
+        encode(child, CHILD_CID, root)[0]
+    )
     child.parent_stored, child.depth = False, 1 << 40
     clear, _ = encode(child, CHILD_CID, None)
-    assert ClearHeader(ROOT_CID, False, False, 1 << 40) == parent_of(clear)
+    assert ClearHeader(ROOT_CID, False, False, 1 << 40, False) == parent_of(clear)
 
 
 def test_the_clear_part_holds_nothing_of_the_users() -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import FrozenInstanceError
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from deltastore.errors import DeltaStoreError, InvalidArgumentError, InvalidTypeError
-from deltastore.options import SnapshotBounds, StoreOptions
+from deltastore.options import RetentionPolicy, SnapshotBounds, StoreOptions, TimeToLive
 
 
 @pytest.mark.parametrize("name", ["updates", "supersteps"])
@@ -109,3 +110,83 @@ def test_wrong_options_are_errors_of_the_tree_and_of_python() -> None:
         with pytest.raises(kind) as caught:
             SnapshotBounds(updates=value)
         assert isinstance(caught.value, DeltaStoreError)
+
+
+@pytest.mark.parametrize("name", ["keep_last", "max_bytes"])
+def test_counts_of_a_policy_are_ints_from_one(name: str) -> None:
+    """Zero could mean "none" or "all of them", and one of these deletes the store."""
+    for value in (1, 10**12, None):
+        given: dict[str, Any] = {name: value}
+        assert value == getattr(RetentionPolicy(**given), name)
+    for value in (0, -1):
+        with pytest.raises(InvalidArgumentError, match=rf"{name}={value}\): .*1.*{name}=None"):
+            RetentionPolicy(**{name: value})
+    for wrong in (True, 1.0, "1", timedelta(1)):
+        given = {name: wrong}
+        with pytest.raises(InvalidTypeError, match=rf"{name}=.*{type(wrong).__name__}"):
+            RetentionPolicy(**given)
+
+
+def test_the_age_of_a_policy_is_a_timedelta_above_zero() -> None:
+    """A number would be days to one reader and seconds to another."""
+    assert RetentionPolicy(max_age=timedelta.resolution).max_age == timedelta(microseconds=1)
+    for age in (timedelta(0), timedelta(-1)):
+        with pytest.raises(InvalidArgumentError, match=r"max_age=.*above 0.*max_age=None"):
+            RetentionPolicy(max_age=age)
+    value: Any
+    for value in (1, 1.0, "1d", True):
+        with pytest.raises(InvalidTypeError, match=rf"max_age=.*{type(value).__name__}"):
+            RetentionPolicy(max_age=value)
+
+
+@pytest.mark.parametrize("given", [["a", "b"], ("b", "a"), {"a", "b"}, {"a": 1, "b": 2}])
+def test_protected_threads_are_a_set_of_their_own(given: Any) -> None:
+    """What the caller does with its collection later changes no policy."""
+    policy = RetentionPolicy(protect=given)
+    assert (frozenset("ab"), frozenset) == (policy.protect, type(policy.protect))
+    assert policy == RetentionPolicy(protect=frozenset("ab"))
+    assert hash(policy) == hash(RetentionPolicy(protect=frozenset("ab")))
+
+
+@pytest.mark.parametrize("given", ["thread", b"thread", None, 1, [1], ["a", None], iter("ab")])
+def test_what_is_protected_must_be_a_collection_of_ids(given: Any) -> None:
+    """A str is one of its letters, so a thread's id alone would protect other threads."""
+    with pytest.raises(InvalidTypeError, match="protect="):
+        RetentionPolicy(protect=given)
+
+
+def test_a_policy_and_a_time_to_live_cannot_be_changed() -> None:
+    """They are read whenever something is to be deleted."""
+    for options, name in ((RetentionPolicy(), "keep_last"), (TimeToLive(1), "minutes")):
+        with pytest.raises(FrozenInstanceError):
+            setattr(options, name, 1)
+        assert not hasattr(options, "__dict__")
+    positional: Any = RetentionPolicy
+    with pytest.raises(TypeError):
+        positional(1)
+
+
+def test_a_time_to_live_is_whole_minutes_from_one() -> None:
+    """Zero would delete what is in use."""
+    assert (1, False) == (TimeToLive(1).minutes, TimeToLive(minutes=1).refresh_on_read)
+    for minutes in (0, -5):
+        with pytest.raises(InvalidArgumentError, match=rf"minutes={minutes}\): .*1.*ttl=None"):
+            TimeToLive(minutes)
+    wrong: Any
+    for wrong in (True, 1.0, "1", None):
+        with pytest.raises(InvalidTypeError, match=rf"minutes=.*{type(wrong).__name__}"):
+            TimeToLive(wrong)
+        refresh = 1 if wrong is True else wrong
+        with pytest.raises(InvalidTypeError, match="refresh_on_read="):
+            TimeToLive(1, refresh_on_read=refresh)
+
+
+@pytest.mark.parametrize(("name", "kind"), [("ttl", "TimeToLive"), ("retention", "Retention")])
+def test_stores_take_a_time_to_live_and_a_policy(name: str, kind: str) -> None:
+    """Or none, which deletes nothing."""
+    assert (None, None) == (StoreOptions().ttl, StoreOptions().retention)
+    wrong: Any
+    for wrong in (1, {"default_ttl": 1}, timedelta(1), RetentionPolicy, TimeToLive):
+        given: dict[str, Any] = {name: wrong}
+        with pytest.raises(InvalidTypeError, match=f"{name} must be a {kind}"):
+            StoreOptions(**given)

@@ -293,7 +293,7 @@ def test_cancelled_call_is_done_or_not_and_may_be_repeated(stage: str, what: str
     if executor is not None:
         saver._core._executor = None
         executor.shutdown(wait=True)
-    saver.store._queue.flush()
+    saver.store._session.queue.flush()
     left = seen(saver, "t")
     run(call())
     after = seen(saver, "t")

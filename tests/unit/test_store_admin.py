@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from deltastore import retire
+from deltastore import reclaim, retire
 from deltastore.engine.api import Engine
 from deltastore.engine.memory import MemoryEngine
 from deltastore.errors import (
@@ -189,7 +189,7 @@ def test_a_deletion_that_fails_anywhere_is_done_or_not_done(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """At each call of the engine in turn: what was begun is finished by the next opening."""
-    monkeypatch.setattr(retire, "RECORDS_MAX", 4)
+    monkeypatch.setattr(reclaim, "RECORDS_MAX", 4)
     outcomes = set()
     fail_at = 0
     has_failed = True
@@ -224,7 +224,7 @@ def test_a_store_being_reclaimed_is_sound(engine: MemoryEngine) -> None:
     fill(caller, "t", IDS["uuid6"])
     store = store_of(caller)
     with engine.begin(write=True) as txn:
-        assert retire.retire_thread(txn, "t", store._reader)
+        assert retire.retire_thread(txn, "t", store._session.reader)
     assert [] == store.verify().damage
     assert keys_of(engine, 1)
     fill(caller, "t", IDS["uuid6"])

@@ -26,6 +26,7 @@ from typing import Any, Final
 from bench.conversations import Turn, get_turns
 from bench.figures_bytes import TARGETS, measure_bytes
 from bench.figures_cpu import measure_head, measure_list, measure_overhead, measure_walk
+from bench.figures_retention import measure_copy, measure_prune
 from bench.figures_table import HEADING, Result, lines_of
 from deltastore.format.crc import IMPLEMENTATION
 
@@ -44,6 +45,8 @@ FIGURES: Final[Mapping[str, Measure]] = {
     "list": measure_list,
     "head": lambda long, _turns: measure_head(long),
     "walk": lambda long, turns: measure_walk(long[:turns]),
+    "prune": lambda long, _turns: measure_prune(long),
+    "copy": lambda long, _turns: measure_copy(long),
 }
 """Measurements by name; each is given three times as many turns as asked for, and the number."""
 

@@ -37,10 +37,7 @@ _WRITES_KIND: Final = bytes([layout.KIND_WRITES])
 
 
 class HeaderEntry(NamedTuple):
-    """A decoded header, the digest its children are coded against, and its record's checksum.
-
-    `is_anchor` if it stands in the place of a checkpoint that was dropped (`deltastore.anchors`).
-    """
+    """A decoded header or anchor, the digest children are coded against, the record's checksum."""
 
     header: Header
     digest: int

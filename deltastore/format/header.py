@@ -3,8 +3,7 @@
 A header is *whole*, or a *difference* to its parent's, the *base*. It takes two byte strings: the
 *clear* part, which is never encrypted and holds nothing of the user's, and the *payload*:
 
-    clear       u8 form (1 difference, 2 parent stored, 4 has parent, 8 folded), varint depth,
-                parent's cid
+    clear       u8 form (1 difference, 2 has stored parent, 4 has parent, 8 folded), depth, parent
     whole       varint size, MessagePack array of everything
     difference  4-byte digest of the base, u16 flags, the parts the flags name in this order:
                 versions (`versions`), fields (`maps`), seen (`versions`), metadata (`maps`),
@@ -79,8 +78,7 @@ class Header:
         metadata: The checkpoint's metadata.
         slots: By channel; may hold channels that have no version.
         inline: Own small values by ordinal; never inherited.
-        is_folded: Whether it got values after headers below it were stored, which therefore may
-            name seeds that lie further up.
+        is_folded: Whether it got values after headers below it, which may name seeds further up.
     """
 
     parent: bytes | None
@@ -398,7 +396,5 @@ def _from_difference(payload: bytes, cid: bytes, base: Header, head: ClearHeader
         raise CorruptionError(
             f"header difference ends at byte {at}, but its payload has {len(payload)}"
         )
-    parent, stored, _, depth, folded = head
-    return Header(
-        parent, stored, depth, fields, new_versions, seen, metadata, slots, inline, folded
-    )
+    parent, stored, _, depth, fold = head
+    return Header(parent, stored, depth, fields, new_versions, seen, metadata, slots, inline, fold)

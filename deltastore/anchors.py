@@ -113,14 +113,13 @@ def plan_anchor(
         if at != cid or suffix == FOLDED
     ]
     own: dict[int, WritesRecord | None] = {}
-    found_here = dict(groups[0][1]) if groups else {}
-    for suffix, record in reader.writes(cid):
-        if suffix != FOLDED:
-            stays = _only(found_here[suffix], folded) if suffix in found_here else None
-            if stays is None or not stays.rows:
-                own[suffix] = None
-            elif stays != record:
-                own[suffix] = stays
+    for suffix, record in reader.own_writes(cid):
+        stays = _only(record, folded)
+        stays = stays._replace(rows=whole_rows(reader, values, cid, stays))
+        if not stays.rows:
+            own[suffix] = None
+        elif stays != record:
+            own[suffix] = stays
     return AnchorPlan(cid, header, [one for one in older if one.rows], own)
 
 

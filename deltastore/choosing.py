@@ -214,7 +214,7 @@ def _choose_writes(stream: Surveyed, choice: Choice, run_ids: frozenset[str]) ->
             children.setdefault(parent, []).append(cid)
     relied_on = _below_which_anchors_stand(stream, keep)
     for cid in keep:
-        for suffix, record in stream.reader.writes(cid):
+        for suffix, record in stream.reader.own_writes(cid):
             if not record.runs() & run_ids:
                 continue
             needless: Container[str] = _EVERYTHING

@@ -330,7 +330,8 @@ class _Copy:
                 late = keys.late_key(number, namespace, entry.header.depth, cid)
                 if txn.get(late) is not None:
                     directory.put_mark(txn, self._new_key(late))
-            for run_id in {run_id for one in reader.writes(cid) for run_id in one.record.runs()}:
+            written = reader.own_writes(cid)
+            for run_id in {run_id for one in written for run_id in one.record.runs()}:
                 run_index.note(txn, copy, run_id, self._cipher)
             txn.delete(keys.touched_key(number, namespace, cid))
         return came, went

@@ -230,10 +230,29 @@ class StreamReader:
             raise self.locate(error, cid) from None
 
     def writes(self, cid: bytes) -> list[StoredWrites]:
-        """Return the writes of a checkpoint in replay order, one record a task.
+        """Return the writes of a checkpoint in replay order, one record a task and path.
 
         Of an anchor: first those of dropped ancestors, oldest first, then its own.
         """
+        folded, own = self._stored_writes(cid)
+        found = [
+            StoredWrites(suffix, part)
+            for suffix, record in own
+            for part in writes_format.by_path(record)
+        ]
+        if len(found) > 1:
+            found.sort(key=lambda one: (one.record.task_path, one.record.task_id))
+        return folded + found
+
+    def own_writes(self, cid: bytes) -> list[StoredWrites]:
+        """Return the writes that were stored at a checkpoint as they are stored, one record a task.
+
+        Of an anchor: those of what it stands for. In no order that means anything.
+        """
+        return self._stored_writes(cid)[1]
+
+    def _stored_writes(self, cid: bytes) -> tuple[list[StoredWrites], list[StoredWrites]]:
+        """Return an anchor's folded writes, and the records of writes by task."""
         prefix = self.stream.prefix + cid
         own: list[StoredWrites] = []
         folded: list[StoredWrites] = []
@@ -253,9 +272,7 @@ class StreamReader:
                 elif kind == layout.KIND_FOLDED:
                     folded += self.decode_folded(key, record, cid)
             start, limit = page[-1][0] + b"\x00" if page else start, _WRITES_PAGE
-        if len(own) > 1:
-            own.sort(key=lambda one: (one.record.task_path, one.record.task_id))
-        return folded + own
+        return folded, own
 
     def decode_folded(self, key: bytes, record: bytes, cid: bytes) -> list[StoredWrites]:
         """Decode one record of an anchor's folded writes."""

@@ -100,7 +100,8 @@ def apply_writes(
     Raises:
         StaleError: The header the rows are coded against has changed.
 
-    A task may write in several runs, when it is resumed; each write is noted with its own.
+    A task may write in several runs, when it is resumed, and under several paths; each write is
+    noted with its own.
     """
     cid = cid_from_id(new.checkpoint_id)
     raw = reader.raw_header(cid) or reader.raw_anchor(cid)
@@ -109,13 +110,13 @@ def apply_writes(
         raise StaleError
     task = tasks.find_task(reader, cid, new.task_id, make_secret=True)
     old = task.record
-    run = new.run_id if old is None else old.run_id
+    path, run = (new.task_path, new.run_id) if old is None else (old.task_path, old.run_id)
     if new.run_id != run:
         rows = [row._replace(run_id=new.run_id) for row in rows]
+    if new.task_path != path:
+        rows = [row._replace(path=new.task_path) for row in rows]
     merged = writes_format.merge(() if old is None else old.rows, rows)
     if old is None or merged != old.rows:
-        # LangGraph may not know a task's path yet at its first call; an empty one is no answer.
-        path = (old.task_path if old is not None else "") or new.task_path
         log.put_writes(reader, task.key, WritesRecord(new.task_id, path, run, merged))
     if raw is None:
         return  # early: it shows nowhere until its checkpoint comes

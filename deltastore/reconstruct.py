@@ -102,7 +102,7 @@ def whole_rows(
     """Return a record's rows with every delta turned back into its value."""
     typed = [values.row(reader, cid, row) for row in record.rows]
     return tuple(
-        Row(row.idx, row.channel, value.type, None, value.data, row.run_id)
+        row._replace(type=value.type, base=None, data=value.data)
         for row, value in zip(record.rows, typed, strict=True)
     )
 

@@ -86,7 +86,7 @@ def _release(reader: StreamReader, values: Values, cid: bytes) -> None:
     for other, node in nodes.items():
         for ordinal in node.values:
             _release_value(reader, values, cid, (other, ordinal), node.depth)
-    for suffix, record in reader.writes(cid):
+    for suffix, record in reader.own_writes(cid):
         if any(row.base is not None for row in record.rows):
             rows = whole_rows(reader, values, cid, record)
             key = keys.writes_key(reader.stream.prefix, cid, suffix)

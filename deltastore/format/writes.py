@@ -11,6 +11,8 @@
         text, u32     channel whose value shown at the same checkpoint is the base, digest of it
                       2: another run than the record's wrote it, and there follows
         id            its id
+                      4: it was written under another path than the record's, and there follows
+        text          its path
       varint          length of data
     data    of all rows, one after the other
 
@@ -18,7 +20,8 @@ Payload of a record of folded writes, which an anchor keeps of dropped ancestors
 record, in replay order, varint length and its payload as above.
 
 Rows are kept sorted by index. `merge` is the one place that knows which write of a repeated call
-stays: the first of a regular channel, the last of a special one. Pure functions.
+stays: the first of a regular channel, the last of a special one. `by_path` knows which of a task's
+writes stand together in replay order. Pure functions.
 """
 
 from __future__ import annotations
@@ -41,7 +44,8 @@ class RowBase(NamedTuple):
 class Row(NamedTuple):
     """One write: index, channel, serializer type, base if `data` is a delta, data.
 
-    `run_id` names the run that wrote it where that is another than the record's; else it is None.
+    `run_id` names the run that wrote it where that is another than the record's, `path` the path it
+    was written under in the same way; else they are None.
     """
 
     idx: int
@@ -50,10 +54,14 @@ class Row(NamedTuple):
     base: RowBase | None
     data: bytes
     run_id: str | None = None
+    path: str | None = None
 
 
 class WritesRecord(NamedTuple):
-    """The writes of one task at one checkpoint; `run_id` is empty when unknown."""
+    """The writes of one task at one checkpoint; `run_id` is empty when unknown.
+
+    Path and run are those of its first call.
+    """
 
     task_id: str
     task_path: str
@@ -84,6 +92,20 @@ def merge(stored: Sequence[Row], new: Sequence[Row]) -> tuple[Row, ...]:
     return tuple(sorted(rows.values()))
 
 
+def by_path(record: WritesRecord) -> list[WritesRecord]:
+    """Return a record's writes as one record a path, without paths of rows' own.
+
+    `update_state` writes for an interrupted task under another path than the task itself did.
+    """
+    if all(row.path is None for row in record.rows):
+        return [record]
+    found: dict[str, list[Row]] = {}
+    for row in record.rows:
+        path = record.task_path if row.path is None else row.path
+        found.setdefault(path, []).append(row._replace(path=None))
+    return [record._replace(task_path=path, rows=tuple(rows)) for path, rows in found.items()]
+
+
 def encode(record: WritesRecord) -> bytes:
     """Return the payload of a writes record."""
     out = bytearray()
@@ -95,12 +117,16 @@ def encode(record: WritesRecord) -> bytes:
         varint.put(out, row.idx << 1 if row.idx >= 0 else (-row.idx << 1) - 1)
         put_text(out, row.channel)
         put_tag(out, row.type)
-        out.append((row.base is not None) | (row.run_id is not None) << 1)
+        out.append(
+            (row.base is not None) | (row.run_id is not None) << 1 | (row.path is not None) << 2
+        )
         if row.base is not None:
             put_text(out, row.base.channel)
             out += row.base.digest.to_bytes(4, "big")
         if row.run_id is not None:
             put_id(out, row.run_id)
+        if row.path is not None:
+            put_text(out, row.path)
         varint.put(out, len(row.data))
     for row in record.rows:
         out += row.data
@@ -117,25 +143,27 @@ def decode(payload: bytes) -> WritesRecord:
     task_path, at = get_text(payload, at)
     run_id, at = get_id(payload, at)
     count, at = varint.get(payload, at)
-    heads: list[tuple[int, str, str, RowBase | None, int, str | None]] = []
+    heads: list[tuple[Row, int]] = []
     for _ in range(count):
         zigzag, at = varint.get(payload, at)
         channel, at = get_text(payload, at)
         tag, at = get_tag(payload, at)
         flags, at = varint.get(payload, at)
-        base = run = None
+        base = run = path = None
         if flags & 1:
             base_channel, at = get_text(payload, at)
             base = RowBase(base_channel, int.from_bytes(payload[at : at + 4], "big"))
             at += 4
         if flags & 2:
             run, at = get_id(payload, at)
+        if flags & 4:
+            path, at = get_text(payload, at)
         length, at = varint.get(payload, at)
         index = -(zigzag >> 1) - 1 if zigzag & 1 else zigzag >> 1
-        heads.append((index, channel, tag, base, length, run))
+        heads.append((Row(index, channel, tag, base, b"", run, path), length))
     rows = []
-    for index, channel, tag, base, length, run in heads:
-        rows.append(Row(index, channel, tag, base, payload[at : at + length], run))
+    for row, length in heads:
+        rows.append(row._replace(data=payload[at : at + length]))
         at += length
     if at != len(payload):
         raise CorruptionError(f"writes record of {len(payload)} bytes, its rows take {at}")

@@ -197,6 +197,20 @@ class AnchorLaws:
         assert survivors(twin, [4]) == read_all(keeper, "t")
         assert [2, 3, "no path", 4, "last"] == thread.log()
 
+    def test_writes_of_a_task_under_two_paths_stay_apart(self, keeper: Keeper) -> None:
+        """The second is what `update_state` adds for an interrupted task; both are folded (6)."""
+
+        def life(thread: Thread) -> None:
+            thread.steps([1])
+            thread.steps([2, 3, 4], 1)
+            for minute in (1, 3):
+                thread.write(minute_id(minute), [("log", ["-"])] * 2, f"task-{minute + 1}", "")
+
+        thread, twin = lived(keeper, life)
+        keeper.prune(["t"])
+        assert survivors(twin, [4]) == read_all(keeper, "t")
+        assert ["-", 2, 3, "-", 4] == thread.log()
+
     def test_folded_writes_do_not_merge_by_their_keys(self, keeper: Keeper) -> None:
         """Task ids come again in other supersteps: none may take another's place (rule 6)."""
 

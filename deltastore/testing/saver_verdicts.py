@@ -97,7 +97,7 @@ def reason_of(error: BaseException) -> str:
     told = " ".join(str(error).split())
     if isinstance(error, AssertionError) and frames:
         claim = _assertion_at(frames[-1].filename, frames[-1].lineno or 0)
-        # The claim first: what pytest adds to an assertion is longer on some machines than on others.
+        # The claim first: what pytest adds to it is longer on some machines than on others.
         return _shortened(": ".join(filter(None, (claim and f"not so: {claim}", told))))
     where = f" in {frames[-1].name}" if frames else ""
     return _shortened(f"{type(error).__name__}{where}: {told}")

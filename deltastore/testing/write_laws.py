@@ -68,6 +68,19 @@ class WriteLaws:
         assert ([("task", "x", "late")], []) == (lane.pending("1"), lane.pending("2"))
         assert ["late"] == [w[2] for w in lane.history("2", "x")["writes"]]
 
+    def test_each_write_keeps_the_path_it_came_under(self, caller: Caller) -> None:
+        """`update_state` speaks for an interrupted task under a path of its own."""
+        lane = Lane(caller)
+        lane.put("1")
+        lane.write("1", [("x", "a"), ("x", "b"), (INTERRUPT, "i1")], "task", "~__pregel_pull, p")
+        lane.write("1", [("x", "m")], "between", "~__pregel_pull, a")
+        again = [("x", "a2"), ("x", "b2"), ("x", "c"), (RESUME, "r")]
+        lane.write("1", again, "task", "~__interrupt__, 0000000000")
+        lane.put("2", "1")
+        expected = ["r", "c", "m", "i1", "a", "b"]
+        assert expected == [w[2] for w in lane.pending("1")]
+        assert ["c", "m", "a", "b"] == [w[2] for w in lane.history("2", "x")["writes"]]
+
     def test_task_path_is_a_parameter_by_name(self, caller: Caller) -> None:
         """LangGraph inspects the signature and passes no path where it finds none."""
         for method in (caller.saver.put_writes, caller.saver.aput_writes):

@@ -63,7 +63,6 @@ class StoreLife(RuleBasedStateMachine):
         self.number = FIRST_NUMBER
         self.puts: dict[tuple[Stream, str], tuple[Any, ...]] = {}
         self.early: dict[Stream, list[str]] = {}
-        self.paths: dict[str, str] = {}
         self.streams: list[Stream] = []
         self.sound = True
 
@@ -237,10 +236,10 @@ class StoreLife(RuleBasedStateMachine):
         return data.draw(draws.channel_states(held, shown, known, self.number))
 
     def _write(self, data: st.DataObject, stream: Stream, cid: str, task: str) -> None:
-        # A task id is a hash of the task's path: no task has two.
-        path = self.paths.setdefault(task, data.draw(draws.task_paths()))
-        # A retried task writes twice: its regular writes stay, its special ones are replaced.
+        # A retried task writes twice: its regular writes stay, its special ones are replaced. The
+        # second path may be another: `update_state` has its own when it speaks for a task.
         for writes in data.draw(st.lists(draws.write_batches(), min_size=1, max_size=2)):
+            path = data.draw(draws.task_paths())
             for saver in (self.model, self.saver):
                 saver.put_writes(make_config(*stream, cid), copy.deepcopy(writes), task, path)
         self._check_around(stream, cid)

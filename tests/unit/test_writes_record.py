@@ -7,7 +7,7 @@ import random
 import pytest
 
 from deltastore.errors import CorruptionError
-from deltastore.format.writes import Row, RowBase, WritesRecord, decode, encode, merge
+from deltastore.format.writes import Row, RowBase, WritesRecord, by_path, decode, encode, merge
 
 TASK = "8b5c3a1e-0000-4000-8000-00000000000f"
 RECORD = WritesRecord(
@@ -18,7 +18,8 @@ RECORD = WritesRecord(
         Row(-4, "__resume__", "msgpack", None, b"\xc0"),
         Row(-1, "__error__", "null", None, b""),
         Row(0, "messages", "msgpack", RowBase("messages", 0xDEADBEEF), b"delta"),
-        Row(300, "", "custom", None, b"x" * 300),
+        Row(2, "messages", "msgpack", RowBase("messages", 1), b"delta", TASK, ""),
+        Row(300, "", "custom", None, b"x" * 300, None, "~another"),
     ),
 )
 
@@ -28,7 +29,7 @@ RECORD = WritesRecord(
     [RECORD, WritesRecord("", "", "", ()), RECORD._replace(task_id="a\0", run_id=TASK, rows=())],
 )
 def test_a_writes_record_is_read_back_as_it_was(record: WritesRecord) -> None:
-    """Negative slots, empty channels and delta bases included."""
+    """Negative slots, empty channels, delta bases, other runs and other paths included."""
     assert record == decode(encode(record))
 
 
@@ -48,6 +49,18 @@ def test_bytes_of_a_small_record() -> None:
         + b"\x01\x02\x03"
     )
     assert expected == encode(WritesRecord("t", "p", "", rows))
+
+
+def test_rows_are_taken_apart_by_path() -> None:
+    """Each part says its path once, and keeps the order of its rows and what else they say."""
+    of_first = RECORD.rows[:3]
+    assert [
+        RECORD._replace(rows=of_first),
+        RECORD._replace(task_path="", rows=(RECORD.rows[3]._replace(path=None),)),
+        RECORD._replace(task_path="~another", rows=(RECORD.rows[4]._replace(path=None),)),
+    ] == by_path(RECORD)
+    whole = RECORD._replace(rows=of_first)
+    assert [whole] == by_path(whole)
 
 
 def test_any_cut_or_tail_is_damage() -> None:

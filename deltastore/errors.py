@@ -14,6 +14,7 @@
     ├── CorruptionError                            stored bytes are not what was written
     │   └── BrokenChainError                       an ancestor that was stored is gone
     └── EngineError                                the engine underneath failed
+        ├── LostWriteError                         an acknowledged write could not be stored
         ├── StoreFullError                         no room left on the disk or in the map
         ├── RetryTransactionError                  no effect; the transaction may be run again
         └── ReadOnlyError                          a write through a read-only opening
@@ -125,6 +126,21 @@ class BrokenChainError(CorruptionError):
 
 class EngineError(DeltaStoreError):
     """The engine failed; the transaction had no effect."""
+
+
+class LostWriteError(EngineError):
+    """A write that durability "relaxed" had acknowledged could not be stored; see the cause.
+
+    Attributes:
+        thread_id, checkpoint_id: Of the first that could not be.
+        writes: How many went with it: all that was acknowledged after it on the same thread.
+    """
+
+    def __init__(self, message: str, *, thread_id: str, checkpoint_id: str, writes: int) -> None:
+        super().__init__(message)
+        self.thread_id = thread_id
+        self.checkpoint_id = checkpoint_id
+        self.writes = writes
 
 
 class StoreFullError(EngineError):

@@ -13,8 +13,10 @@ from typing import Final, Literal, get_args
 
 from deltastore.errors import InvalidArgumentError, InvalidTypeError
 
-Durability = Literal["full", "normal"]
+Durability = Literal["full", "normal", "relaxed"]
 DURABILITIES: Final = get_args(Durability)
+EngineDurability = Literal["full", "normal"]
+ENGINE_DURABILITIES: Final = get_args(EngineDurability)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +171,8 @@ class StoreOptions:
         bounds: See `SnapshotBounds`.
         durability: "full": a call returns when its commit is on disk. "normal": the same for a
             killed process; after an operating system crash the last commit may be undone.
+            "relaxed": a write returns before its commit, which follows within milliseconds and is
+            on disk then; see `deltastore.backlog`. Whoever reads through this opening sees it.
         read_only: Open beside a live writer; every write raises `ReadOnlyError`.
         value_cache_bytes: Bytes of serialized values kept to diff against, at least 0.
         header_cache_entries: Decoded headers kept, at least 64.
@@ -222,3 +226,8 @@ class StoreOptions:
             raise InvalidTypeError(
                 f"retention must be a RetentionPolicy or None (got {type(self.retention).__name__})"
             )
+
+    @property
+    def engine_durability(self) -> EngineDurability:
+        """How durable the end of a transaction is; what was acknowledged is the backlog's."""
+        return "full" if self.durability == "relaxed" else self.durability

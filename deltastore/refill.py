@@ -136,7 +136,7 @@ def _fill_slots(
         seed = parent_cid if old.value is not None else old.seed
         if channel in new.new:
             typed = new.new[channel]
-        elif channel in parent_versions and _same(parent_versions[channel], version):
+        elif _has(parent_versions, channel, version):
             # What was made of writes later is not what was put under this version: nothing was.
             is_made = old.emptied and old.value is not None
             slots[channel] = Slot(None, True, parent_cid, old.writer) if is_made else old
@@ -170,6 +170,18 @@ def _fill_slots(
             slots[channel] = Slot(None, False, seed, old.writer)
 
 
+def uncovered(new: NewCheckpoint, parent_versions: Mapping[str, Version]) -> list[str]:
+    """Return the channels whose value a checkpoint neither brings nor has from its parent.
+
+    They are what it serializes the values given for anyway.
+    """
+    return [
+        channel
+        for channel, version in new.versions.items()
+        if channel not in new.new and not _has(parent_versions, channel, version)
+    ]
+
+
 def free_ordinal(reader: StreamReader, cid: bytes, header: Header) -> int:
     """Return an ordinal that no value at a checkpoint has."""
     prefix = reader.stream.prefix + cid + bytes([layout.KIND_VALUE])
@@ -185,8 +197,11 @@ def _pruned(new: NewCheckpoint, why: str) -> PrunedCheckpointError:
     )
 
 
-def _same(one: Version, other: Version) -> bool:
-    return type(one) is type(other) and one == other
+def _has(versions: Mapping[str, Version], channel: str, version: Version) -> bool:
+    if channel not in versions:
+        return False
+    found = versions[channel]
+    return type(found) is type(version) and found == version
 
 
 def _own_value(
@@ -257,7 +272,7 @@ def _with_version(
         entry = reader.entry(at)
         if entry is None:
             break
-        if not entry.is_anchor and _shows(entry.header, channel, version):
+        if not entry.is_anchor and _has(entry.header.versions, channel, version):
             return at, entry.header.slots[channel]
         at = entry.header.parent
     for form in (FORM_ULID, FORM_TEXT):
@@ -265,11 +280,7 @@ def _with_version(
         while page := reader.page(form, below, _PAGE):
             for cid in page:
                 entry = reader.entry(cid) if cid not in seen else None
-                if entry is not None and _shows(entry.header, channel, version):
+                if entry is not None and _has(entry.header.versions, channel, version):
                     return cid, entry.header.slots[channel]
             below = page[-1]
     return None
-
-
-def _shows(header: Header, channel: str, version: Version) -> bool:
-    return channel in header.versions and _same(header.versions[channel], version)

@@ -32,6 +32,7 @@ class Session:
         engine: Where the bytes are.
         queue: What commits.
         values, caches: Shared by all readers of the store.
+        settle: Returns when what was acknowledged of a thread, or with None of all, is committed.
     """
 
     def __init__(self, engine: Engine, options: StoreOptions) -> None:
@@ -40,6 +41,7 @@ class Session:
         self.queue = CommitQueue(engine)
         self.values = Values(options.bounds, options.value_cache_bytes)
         self.caches = self.fresh_caches()
+        self.settle: Callable[[str | None], None] = _nothing_waits
         self._upkeep = [threading.RLock() for _ in range(_UPKEEP_LOCKS)]
         self._ready = False
         self._ready_lock = threading.Lock()
@@ -77,10 +79,14 @@ class Session:
         """Return empty caches of the size that was asked for."""
         return Caches(self.options.header_cache_entries, self.options.writes_cache_bytes)
 
-    def view(self) -> AbstractContextManager[Transaction]:
-        """Begin a read transaction, once the store is ready."""
+    def view(self, thread_id: str | None = None) -> AbstractContextManager[Transaction]:
+        """Begin a read transaction, once the store is ready.
+
+        It shows all that was acknowledged: of the thread, without one of all.
+        """
         if not self._ready:
             self.setup()
+        self.settle(thread_id)
         return self.engine.begin(write=False)
 
     def begin_write(self) -> None:
@@ -122,6 +128,10 @@ class Session:
         if attempt:
             longest = min(_BACK_OFF_SECONDS_MAX, 0.005 * 2.0**attempt)
             time.sleep(random.uniform(0, longest))  # noqa: S311 - to keep callers apart
+
+
+def _nothing_waits(_: str | None) -> None:
+    """Where every write is committed before it is acknowledged."""
 
 
 def this_minute() -> int:

@@ -8,12 +8,14 @@ floors below. Any number of threads may use one store.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
 from itertools import islice
 from os import PathLike
 from typing import Final, TypeVar
 
 from deltastore import directory, listing, reconstruct
+from deltastore.backlog import Backlog
 from deltastore.engine.api import Engine, EngineStat
 from deltastore.engine.lmdb import LmdbEngine
 from deltastore.errors import (
@@ -66,6 +68,9 @@ class Store(Upkeep):
         self.options = options or StoreOptions()
         super().__init__(Session(engine, self.options))
         self._writer = Writer(self._session)
+        self._backlog: Backlog | None = None
+        if self.options.durability == "relaxed" and not self.options.read_only:
+            self._backlog = Backlog(self._session, self._writer)
         self._sweeper = Sweeper(self._session)
 
     @classmethod
@@ -78,7 +83,7 @@ class Store(Upkeep):
         options = options or StoreOptions()
         engine = LmdbEngine(
             path,
-            durability=options.durability,
+            durability=options.engine_durability,
             read_only=options.read_only,
             verify_bytes_max=options.verify_bytes_max,
         )
@@ -94,11 +99,15 @@ class Store(Upkeep):
         """Finish what is queued and close; later calls raise StoreClosedError.
 
         Closing twice is no error.
+
+        Raises:
+            LostWriteError: Durability is "relaxed", and an acknowledged write could not be stored.
         """
-        try:
+        with ExitStack() as ending:
+            ending.callback(self._session.close)
+            if self._backlog is not None:
+                ending.callback(self._backlog.close)
             self._sweeper.close()
-        finally:
-            self._session.close()
 
     def check(self) -> None:
         """Raise `StoreClosedError` or `ForkedStoreError` if no call could go on; no I/O."""
@@ -111,14 +120,19 @@ class Store(Upkeep):
     # -- writing ----------------------------------------------------------------------------
 
     def put(self, new: NewCheckpoint | NewWrites, cipher: Cipher | None) -> None:
-        """Store a checkpoint, or a task's writes; durable when this returns.
+        """Store a checkpoint, or a task's writes; durable when this returns, unless "relaxed".
 
         Raises:
             DeletedParentError: A checkpoint's parent is absent because it was deleted.
             EngineError: It could not be stored; nothing was.
+            LostWriteError: Durability is "relaxed" and an earlier write to the thread, of those
+                that were acknowledged, could not be stored; nor was this one.
         """
         self._session.begin_write()
-        self._writer.put(new, cipher)
+        if self._backlog is None:
+            self._writer.put(new, cipher)
+        else:
+            self._backlog.put(new, cipher)
         self._sweeper.note_use()
 
     def submit(self, new: NewCheckpoint | NewWrites, cipher: Cipher | None, done: Done) -> None:
@@ -127,8 +141,25 @@ class Store(Upkeep):
         `done` runs on the committing thread; it must be quick and must not raise.
         """
         self._session.begin_write()
-        self._writer.submit(new, cipher, done)
+        if self._backlog is None:
+            self._writer.submit(new, cipher, done)
+        else:
+            self._backlog.put(new, cipher)
+            done(None)
         self._sweeper.note_use()
+
+    def flush(self) -> None:
+        """Return when everything that was acknowledged is on disk, in every durability.
+
+        Raises:
+            LostWriteError: An acknowledged write could not be stored; see `StoreOptions`.
+        """
+        self._session.engine.check()
+        if self._backlog is not None:
+            self._backlog.flush()
+        self._session.queue.flush()
+        if not self.options.read_only:
+            self._session.engine.sync()
 
     # -- reading ----------------------------------------------------------------------------
 
@@ -155,7 +186,7 @@ class Store(Upkeep):
         values and writes of the ancestors above `bytes_max`.
         """
         found: list[StoredCheckpoint] = []
-        with self._session.view() as txn:
+        with self._session.view(thread_id) as txn:
             reader = self._session.find(txn, thread_id, checkpoint_ns, cipher)
             if reader is None:
                 return found
@@ -183,7 +214,12 @@ class Store(Upkeep):
         return found
 
     def version(self) -> int | None:
-        """Return a number that changes with every commit by any process, without I/O."""
+        """Return a number that changes with every commit by any process, without I/O.
+
+        None where it cannot be told at once.
+        """
+        if self._backlog is not None and not self._backlog.is_empty():
+            return None
         return self._session.engine.version()
 
     def history(
@@ -200,7 +236,7 @@ class Store(Upkeep):
             BrokenChainError: An ancestor that was stored is gone.
         """
         found = {channel: ChannelHistory(None, []) for channel in channels}
-        with self._session.view() as txn:
+        with self._session.view(thread_id) as txn:
             reader = self._session.find(txn, thread_id, checkpoint_ns, cipher)
             if reader is not None:
                 cid = reader.newest() if checkpoint_id is None else cid_from_id(checkpoint_id)
@@ -270,9 +306,8 @@ class Store(Upkeep):
     ) -> Iterator[T]:
         open_reader = partial(self._session.reader, cipher=cipher)
         for one in self._thread_ids() if thread_id is None else (thread_id,):
-            yield from listing.rows(
-                self._session.view, open_reader, make_lister(one), matches, read
-            )
+            view = partial(self._session.view, one)
+            yield from listing.rows(view, open_reader, make_lister(one), matches, read)
 
     def _thread_ids(self) -> Iterator[str]:
         last = None
@@ -303,7 +338,7 @@ class Store(Upkeep):
 
         Cost: a scan of the thread.
         """
-        with self._session.view() as txn:
+        with self._session.view(thread_id) as txn:
             found = directory.find_thread(txn, thread_id)
             number = 0 if found is None else found.number
             return measure(txn, keys.thread_prefix(layout.TAG_LOG, number))

@@ -37,8 +37,9 @@ class Upkeep:
         A later put without a parent starts it anew; one on a deleted parent raises
         `DeletedParentError`.
         """
-        self._session.begin_write()
+        self._begin(writes=True)
         session = self._session
+        session.settle(thread_id)
         session.queue.run(lambda txn: retire.retire_thread(txn, thread_id, session.reader))
         session.reclaim()
 

@@ -23,11 +23,9 @@ from deltastore.session import Session, this_minute
 from deltastore.types import Cipher, Typed
 
 Done = Callable[[BaseException | None], None]
-_Prepared = tuple[
-    Callable[[Transaction], Any], Callable[[Any], None]
-]  # operation, after its commit
+Prepared = tuple[Callable[[Transaction], Any], Callable[[Any], None]]  # operation, after its commit
 
-_ATTEMPTS_MAX: Final = 32
+ATTEMPTS_MAX: Final = 32
 _SMALL_BYTES_MAX: Final = 1_024
 
 
@@ -51,14 +49,14 @@ class Writer:
             DeletedParentError: A checkpoint's parent is absent because it was deleted.
             EngineError: It could not be stored; nothing was.
         """
-        for attempt in range(_ATTEMPTS_MAX):
-            op, after = self._prepare(new, cipher, attempt)
+        for attempt in range(ATTEMPTS_MAX):
+            op, after = self.prepare(new, cipher, attempt)
             try:
                 self._queue.run(op, after=after)
             except StaleError:
                 continue
             return
-        raise _contended()
+        raise contended()
 
     def submit(self, new: NewCheckpoint | NewWrites, cipher: Cipher | None, done: Done) -> None:
         """As `put`, up to the commit: `done` is called with its error or None after it.
@@ -70,9 +68,9 @@ class Writer:
     def _submit(
         self, new: NewCheckpoint | NewWrites, cipher: Cipher | None, done: Done, attempt: int
     ) -> None:
-        if attempt == _ATTEMPTS_MAX:
-            raise _contended()
-        op, after = self._prepare(new, cipher, attempt)
+        if attempt == ATTEMPTS_MAX:
+            raise contended()
+        op, after = self.prepare(new, cipher, attempt)
 
         def settled(result: Any, error: BaseException | None) -> None:
             if isinstance(error, StaleError):
@@ -91,12 +89,22 @@ class Writer:
 
         self._queue.submit(op, settled)
 
-    def _prepare(
+    def is_small(self, new: NewCheckpoint | NewWrites, attempt: int) -> bool:
+        """Whether a write is prepared in the transaction that stores it, and in no view before.
+
+        That takes less time than to read everything twice. A first attempt at it that needs more is
+        not repeated.
+        """
+        return attempt == 0 and size(new) <= _SMALL_BYTES_MAX
+
+    def prepare(
         self, new: NewCheckpoint | NewWrites, cipher: Cipher | None, attempt: int
-    ) -> _Prepared:
-        # What is small is prepared at once in the transaction that stores it: that takes less time
-        # than to read everything twice. A first attempt at it that needs more is not repeated.
-        is_small = attempt == 0 and _size(new) <= _SMALL_BYTES_MAX
+    ) -> Prepared:
+        """Return what stores a write in a transaction, and what follows its commit.
+
+        The operation raises `StaleError` where it has to be prepared anew, as the next attempt.
+        """
+        is_small = self.is_small(new, attempt)
         if isinstance(new, NewCheckpoint):
             return self._put_checkpoint(new, cipher, is_small)
         return self._put_writes(new, cipher, is_small)
@@ -116,7 +124,7 @@ class Writer:
 
     def _put_checkpoint(
         self, new: NewCheckpoint, cipher: Cipher | None, is_small: bool
-    ) -> _Prepared:
+    ) -> Prepared:
         ready: PreparedCheckpoint | None = None
         if not is_small:
             with self._session.view() as txn:
@@ -137,7 +145,7 @@ class Writer:
 
         return op, after
 
-    def _put_writes(self, new: NewWrites, cipher: Cipher | None, is_small: bool) -> _Prepared:
+    def _put_writes(self, new: NewWrites, cipher: Cipher | None, is_small: bool) -> Prepared:
         ready: PreparedWrites | None = None
         if not is_small:
             with self._session.view() as txn:
@@ -151,7 +159,8 @@ class Writer:
         return op, _nothing
 
 
-def _size(new: NewCheckpoint | NewWrites) -> int:
+def size(new: NewCheckpoint | NewWrites) -> int:
+    """Return the bytes of a write's serialized values."""
     if isinstance(new, NewCheckpoint):
         return sum(len(typed.data) for typed in new.new.values() if typed is not None)
     return sum(len(row.data) for row in new.rows)
@@ -170,8 +179,9 @@ def _nothing(_: object) -> None:
     """Follow a commit that fills no cache."""
 
 
-def _contended() -> EngineError:
+def contended() -> EngineError:
+    """Return the error of a write that was overtaken too often."""
     return EngineError(
-        f"another writer changed the parent checkpoint {_ATTEMPTS_MAX} times while this one was "
+        f"another writer changed the parent checkpoint {ATTEMPTS_MAX} times while this one was "
         "prepared; nothing was stored, the call may be repeated"
     )

@@ -114,6 +114,13 @@ class Engine(Protocol):
     def stat(self) -> EngineStat:
         """Return sizes."""
 
+    def sync(self) -> None:
+        """Make every write transaction that has ended safe from a power cut, however it was asked.
+
+        Raises:
+            ReadOnlyError: The engine was opened read-only.
+        """
+
     def vacuum(self, *, secure: bool = False, progress: Progress = no_progress) -> VacuumReport:
         """Give the space of what was deleted back to the file system (E11).
 

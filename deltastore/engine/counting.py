@@ -88,6 +88,10 @@ class CountingEngine:
         """Return the sizes of the engine inside."""
         return self._inner.stat()
 
+    def sync(self) -> None:
+        """Sync the engine inside."""
+        self._inner.sync()
+
     def vacuum(self, *, secure: bool = False, progress: Progress = no_progress) -> VacuumReport:
         """Vacuum the engine inside; its own transactions are not counted."""
         return self._inner.vacuum(secure=secure, progress=progress)

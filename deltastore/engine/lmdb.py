@@ -23,7 +23,7 @@ from deltastore.engine.lmdb_shared import MAP_BYTES
 from deltastore.engine.lmdb_transaction import LmdbTransaction
 from deltastore.engine.lmdb_vacuum import Vacuum
 from deltastore.errors import InvalidArgumentError, ReadOnlyError
-from deltastore.options import DURABILITIES, Durability
+from deltastore.options import ENGINE_DURABILITIES, EngineDurability
 from deltastore.plans import Progress, VacuumReport, no_progress
 
 
@@ -57,14 +57,14 @@ class LmdbEngine:
         self,
         path: str | os.PathLike[str],
         *,
-        durability: Durability = "full",
+        durability: EngineDurability = "full",
         read_only: bool = False,
         verify_bytes_max: int = 16 << 20,
         _map_size: int = MAP_BYTES,
     ) -> None:
-        if durability not in DURABILITIES:
+        if durability not in ENGINE_DURABILITIES:
             raise InvalidArgumentError(
-                f"durability must be one of {', '.join(DURABILITIES)} (got {durability!r})"
+                f"durability must be one of {', '.join(ENGINE_DURABILITIES)} (got {durability!r})"
             )
         real = paths.check_path(path, read_only=read_only)
         files.warn_network(real, stacklevel=2)
@@ -125,6 +125,19 @@ class LmdbEngine:
                 return transaction.stat()
         except (lmdb.Error, OSError) as error:
             raise convert(error, opening.path, "stat") from error
+
+    def sync(self) -> None:
+        """Make every transaction that has ended safe from a power cut.
+
+        Raises:
+            ReadOnlyError: The engine was opened read-only.
+        """
+        self._opening.check()
+        self._check_writable()
+        if self._opening.durability == "full":
+            return  # each was when it ended
+        with LmdbTransaction(self._opening, False) as transaction:
+            transaction.sync()
 
     def vacuum(self, *, secure: bool = False, progress: Progress = no_progress) -> VacuumReport:
         """Write all pairs in key order into a new file, and use that from then on.

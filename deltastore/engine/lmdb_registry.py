@@ -18,7 +18,7 @@ from typing import Final
 
 from deltastore.engine.lmdb_shared import SharedEnvironment
 from deltastore.errors import ForkedStoreError, StoreClosedError, StorePathError
-from deltastore.options import Durability
+from deltastore.options import EngineDurability
 
 
 @dataclass(slots=True)
@@ -26,7 +26,7 @@ class Opening:
     """What one engine asked for, and the environment it was given at its first use."""
 
     path: Path
-    durability: Durability
+    durability: EngineDurability
     read_only: bool
     verify_bytes_max: int
     map_bytes: int

@@ -31,7 +31,7 @@ from deltastore.engine.gate import Gate
 from deltastore.engine.lmdb_errors import convert
 from deltastore.engine.lmdb_mapped import NOBODY, Holder, MappedGeneration
 from deltastore.errors import DeltaStoreError, StoreFullError
-from deltastore.options import Durability
+from deltastore.options import EngineDurability
 
 MAP_BYTES: Final = 1 << 40 if sys.maxsize > 1 << 32 else 1 << 30  # address space only, never disk
 NEW_MAP_BYTES: Final = 1 << 20
@@ -46,7 +46,7 @@ class SharedEnvironment:
         self,
         path: Path,
         *,
-        durability: Durability,
+        durability: EngineDurability,
         read_only: bool,
         verify_bytes_max: int,
         map_bytes: int,

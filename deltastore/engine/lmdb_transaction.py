@@ -339,6 +339,14 @@ class LmdbTransaction:
         except (lmdb.Error, OSError) as error:
             raise convert(error, self._opening.path, "stat") from error
 
+    def sync(self) -> None:
+        """Make every commit of the environment it is in safe from a power cut."""
+        assert self.mapped is not None
+        try:
+            self.mapped.env.sync(True)
+        except lmdb.Error as error:
+            raise convert(error, self._opening.path, "sync") from error
+
     def run_private(self, work: Callable[[lmdb.Transaction[bytes]], T]) -> T:
         """Run `work` on LMDB's own transaction, which does nothing for vacuums at its end then.
 

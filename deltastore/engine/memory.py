@@ -97,6 +97,10 @@ class MemoryEngine:
         self.check()
         return EngineStat(entries=len(self._state.keys), file_bytes=0, free_bytes=0)
 
+    def sync(self) -> None:
+        """Do nothing: there is no file."""
+        self.check()
+
     def vacuum(
         self,
         *,

@@ -54,7 +54,7 @@ class DeltaStoreSaver(UpkeepMixin):
         reducers: By channel, reducers or `DeltaChannel`s that `compact` folds writes with;
             `deltastore.langgraph.channels.reducers_of` reads them off a compiled graph.
         durability: "full": on disk when a call returns. "normal": the last commit may be undone
-            by an operating system crash.
+            by an operating system crash. "relaxed": on disk within milliseconds; see `flush`.
         read_only: Open beside a live writer; writes raise `ReadOnlyError`.
         ttl: {"default_ttl": minutes, "refresh_on_read": bool}: threads idle for longer go by
             themselves, whole, while the saver is used; until then they read as before. Minutes are

@@ -26,6 +26,18 @@ class UpkeepMixin(BaseCheckpointSaver[str]):
         """The store underneath: listing without values, sizes, verification."""
         return self._core.store
 
+    def flush(self) -> None:
+        """Return when every call that returned is on disk, in every durability.
+
+        Raises:
+            LostWriteError: Durability is "relaxed", and a write could not be stored.
+        """
+        self.store.flush()
+
+    async def aflush(self) -> None:
+        """As `flush`."""
+        await self._core.work(self.flush)
+
     def delete_thread(self, thread_id: str) -> None:
         """Delete a thread in all its namespaces; one that is not there is no error."""
         self.store.delete_thread(configs.thread_id_of(thread_id))

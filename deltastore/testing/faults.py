@@ -67,6 +67,11 @@ class FailingEngine:
         """Return the sizes of the engine inside."""
         return self._inner.stat()
 
+    def sync(self) -> None:
+        """Sync the engine inside; one of the calls that count."""
+        self.count("sync")
+        self._inner.sync()
+
     def vacuum(self, *, secure: bool = False, progress: Progress = no_progress) -> VacuumReport:
         """Vacuum the engine inside; one of the calls that count."""
         self.count("vacuum")

@@ -29,7 +29,7 @@ from hypothesis.stateful import (
 )
 
 from deltastore import DeltaStoreSaver
-from deltastore.errors import DeletedParentError
+from deltastore.errors import DeletedParentError, LostWriteError
 from deltastore.testing import (
     Saver,
     history_shape,
@@ -244,6 +244,10 @@ class StoreLife(RuleBasedStateMachine):
                 saver.put_writes(make_config(*stream, cid), copy.deepcopy(writes), task, path)
         self._check_around(stream, cid)
 
+    def refused_put(self, *arguments: Any) -> None:
+        """Make a put that the model refused."""
+        self.saver.put(*arguments)
+
     def _put(self, stream: Stream, cid: str, *arguments: Any) -> None:
         self.puts[stream, cid] = copy.deepcopy(arguments)
         self.sound = False
@@ -251,7 +255,7 @@ class StoreLife(RuleBasedStateMachine):
             expected = self.model.put(*copy.deepcopy(arguments))
         except DeletedParentError:
             with pytest.raises(DeletedParentError):
-                self.saver.put(*arguments)
+                self.refused_put(*arguments)
             del self.puts[stream, cid]
         else:
             assert expected == self.saver.put(*arguments)
@@ -339,6 +343,25 @@ class LmdbLife(MemoryLife):
             shutil.rmtree(self.where)
 
 
+class RelaxedLife(LmdbLife):
+    """Writes are acknowledged before they are stored; what cannot be is told by the next flush."""
+
+    def open_saver(self) -> Saver:
+        self.where = tempfile.mkdtemp()
+        return DeltaStoreSaver(Path(self.where) / "store", durability="relaxed")
+
+    def reopen_saver(self) -> None:
+        self.saver.close()
+        self.saver = DeltaStoreSaver(Path(self.where) / "store", durability="relaxed")
+
+    def refused_put(self, *arguments: Any) -> None:
+        self.saver.put(*arguments)
+        try:
+            self.saver.flush()
+        except LostWriteError as error:
+            raise error.__cause__ or error from None
+
+
 class ModelLife(StoreLife):
     """A second model: a machine that fails everything would catch every stand-in below."""
 
@@ -346,7 +369,7 @@ class ModelLife(StoreLife):
         return ModelSaver()
 
 
-@pytest.mark.parametrize("life", [ModelLife, MemoryLife, LmdbLife])
+@pytest.mark.parametrize("life", [ModelLife, MemoryLife, LmdbLife, RelaxedLife])
 def test_every_life_reads_as_the_full_value_model(life: type[StoreLife]) -> None:
     """Deltas, pointers, caches and merged writes must be invisible from outside."""
     run_state_machine_as_test(life, settings=LIVES)

@@ -355,7 +355,7 @@ def test_odd_paths_are_refused(path: Any, error: type[Exception]) -> None:
 def test_odd_options_are_refused(tmp_path: Path) -> None:
     """By name; nothing is created."""
     odd: list[tuple[str, dict[str, Any]]] = [
-        ("durability", {"durability": "relaxed"}),
+        ("durability", {"durability": "sloppy"}),
         ("bounds", {"bounds": {"updates": 5}}),
     ]
     for named, options in odd:

@@ -146,14 +146,19 @@ class Backlog:
             if thread is not None:
                 thread.join()
 
+    def has_room(self, new: NewCheckpoint | NewWrites) -> bool:
+        """Whether a put of this write would not have to commit others first."""
+        return not self._entries or (
+            len(self._entries) < WRITES_MAX and self._bytes + size(new) <= BYTES_MAX
+        )
+
     def _append(self, entry: _Entry) -> bool:
         with self._lock:
             if self._stopping.is_set():
                 raise StoreClosedError("the store is closed; open it again to write")
-            entries = self._entries
-            if entries and (len(entries) >= WRITES_MAX or self._bytes + entry.size > BYTES_MAX):
+            if not self.has_room(entry.new):
                 return False
-            entries.append(entry)
+            self._entries.append(entry)
             self._bytes += entry.size
             return True
 

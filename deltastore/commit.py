@@ -29,6 +29,7 @@ from deltastore.errors import EngineError, RetryTransactionError, StoreClosedErr
 
 T = TypeVar("T")
 Op = Callable[[Transaction], T]
+Wake = Callable[[], None]
 
 RETRIES_MAX: Final = 64  # in a row; an engine that grows doubles, so more means it cannot
 EXHAUSTED: Final = f"nothing was stored: the engine undid this {RETRIES_MAX + 1} times in a row"
@@ -46,7 +47,7 @@ class _Pending:
 
     op: Op[Any]
     after: Callable[[Any], None] | None = None
-    done: Callable[[Any, BaseException | None], None] | None = None  # of an async op, always
+    done: Callable[[Any, BaseException | None], Wake | None] | None = None  # of an async op, always
     # Held while a sync caller, or the drain thread, has nothing to do.
     lock: threading.Lock = field(default_factory=threading.Lock)
     result: Any = None
@@ -123,12 +124,16 @@ class CommitQueue:
         finally:
             del error  # its traceback holds this frame: no cycle
 
-    def submit(self, op: Op[T], done: Callable[[T | None, BaseException | None], None]) -> None:
+    def submit(
+        self, op: Op[T], done: Callable[[T | None, BaseException | None], Wake | None]
+    ) -> None:
         """Queue `op` and return without waiting for any I/O.
 
         Args:
             op: As for `run`.
-            done: Called with `(result, None)` or `(None, error)`; errors are those of `run`.
+            done: Called with `(result, None)` or `(None, error)`; errors are those of `run`. It may
+                return a function, which is called once when the whole batch has been told, for all
+                that returned an equal one.
 
         Raises (and then does not call `done`):
             StoreClosedError, ForkedStoreError: As for `run`.
@@ -271,10 +276,13 @@ class CommitQueue:
         Returns what a `done` raised, a bug that no caller would hear of.
         """
         bug: BaseException | None = None
+        wakes: dict[Wake, None] = {}
         for entry in (entry for entry in batch if entry.decided and not entry.told):
             try:
                 if entry.done is not None:
-                    entry.done(entry.result, entry.error)
+                    wake = entry.done(entry.result, entry.error)
+                    if wake is not None:
+                        wakes[wake] = None
                 elif entry.after is not None and entry.error is None:
                     entry.after(entry.result)
             except BaseException as error:
@@ -290,6 +298,8 @@ class CommitQueue:
                 entry.lock.release()
             else:
                 entry.error = None
+        for wake in wakes:
+            wake()
         return bug
 
     def _hand_over(self, own: _Pending | None) -> None:

@@ -70,6 +70,11 @@ class Session:
         with self._ready_lock:
             self._ready = True
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether the first call is over, which opens the store."""
+        return self._ready
+
     def reclaim(self, step: Callable[[], None] = lambda: None) -> None:
         """Delete the records of what is out of sight; `step` is called after each transaction."""
         while self.queue.run(reclaim.reclaim_some):

@@ -38,7 +38,7 @@ from deltastore.types import Cipher
 from deltastore.upkeep import Upkeep
 from deltastore.values import Values
 from deltastore.verify import Report, verify_store
-from deltastore.writer import Done, Writer
+from deltastore.writer import Done, Writer, tell
 
 T = TypeVar("T")
 
@@ -138,15 +138,22 @@ class Store(Upkeep):
     def submit(self, new: NewCheckpoint | NewWrites, cipher: Cipher | None, done: Done) -> None:
         """As `put`, up to the commit: `done` is called with its error or None after it.
 
-        `done` runs on the committing thread; it must be quick and must not raise.
+        `done` runs on the committing thread; it must be quick and must not raise. It may return a
+        function, which is called when all that were committed at once have been told.
         """
         self._session.begin_write()
         if self._backlog is None:
             self._writer.submit(new, cipher, done)
         else:
             self._backlog.put(new, cipher)
-            done(None)
+            tell(done, None)
         self._sweeper.note_use()
+
+    def is_instant(self, new: NewCheckpoint | NewWrites) -> bool:
+        """Whether `submit` of this write would read next to nothing and wait for nothing."""
+        if not self._session.is_ready or not self._writer.is_small(new, 0):
+            return False
+        return self._backlog is None or self._backlog.has_room(new)
 
     def flush(self) -> None:
         """Return when everything that was acknowledged is on disk, in every durability.

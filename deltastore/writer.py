@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from deltastore import append, directory, pending, refill, replace, run_index, watch
 from deltastore.append import StaleError
+from deltastore.commit import Wake
 from deltastore.engine.api import Transaction
 from deltastore.errors import EngineError
 from deltastore.format.entries import ThreadEntry
@@ -22,7 +23,7 @@ from deltastore.refill import NewCheckpoint, PreparedCheckpoint
 from deltastore.session import Session, this_minute
 from deltastore.types import Cipher, Typed
 
-Done = Callable[[BaseException | None], None]
+Done = Callable[[BaseException | None], Wake | None]
 Prepared = tuple[Callable[[Transaction], Any], Callable[[Any], None]]  # operation, after its commit
 
 ATTEMPTS_MAX: Final = 32
@@ -61,7 +62,8 @@ class Writer:
     def submit(self, new: NewCheckpoint | NewWrites, cipher: Cipher | None, done: Done) -> None:
         """As `put`, up to the commit: `done` is called with its error or None after it.
 
-        `done` runs on the committing thread; it must be quick and must not raise.
+        `done` runs on the committing thread; it must be quick and must not raise. It may return a
+        function, which is called when all that were committed at once have been told.
         """
         self._submit(new, cipher, done, 0)
 
@@ -72,20 +74,20 @@ class Writer:
             raise contended()
         op, after = self.prepare(new, cipher, attempt)
 
-        def settled(result: Any, error: BaseException | None) -> None:
+        def settled(result: Any, error: BaseException | None) -> Wake | None:
             if isinstance(error, StaleError):
                 # Rare. On a thread of its own, since this one commits for everybody.
                 threading.Thread(target=again, daemon=True).start()
-                return
+                return None
             if error is None:
                 after(result)
-            done(error)
+            return done(error)
 
         def again() -> None:
             try:
                 self._submit(new, cipher, done, attempt + 1)
             except BaseException as error:  # noqa: BLE001 - it goes to the caller
-                done(error)
+                tell(done, error)
 
         self._queue.submit(op, settled)
 
@@ -157,6 +159,13 @@ class Writer:
             pending.apply_writes(entry, reader, new, prepared, this_minute())
 
         return op, _nothing
+
+
+def tell(done: Done, error: BaseException | None) -> None:
+    """Tell one caller alone."""
+    wake = done(error)
+    if wake is not None:
+        wake()
 
 
 def size(new: NewCheckpoint | NewWrites) -> int:

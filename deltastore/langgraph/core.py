@@ -6,22 +6,29 @@ import asyncio
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary
 
 from langgraph.checkpoint.base import CheckpointTuple
 
+from deltastore.commit import Wake
 from deltastore.errors import ForkedStoreError, StoreClosedError
 from deltastore.langgraph.ahead import BYTES_MAX, CHECKPOINTS_MAX, ReadAhead, WalkKey
 from deltastore.langgraph.channels import check_reducers
 from deltastore.langgraph.configs import Target
+from deltastore.langgraph.mailbox import Mailbox
 from deltastore.langgraph.serde import Coder
 from deltastore.langgraph.tuples import tuple_of
+from deltastore.pending import NewWrites
 from deltastore.reconstruct import StoredCheckpoint
+from deltastore.refill import NewCheckpoint
 from deltastore.store import Store
+from deltastore.types import Cipher
 
 T = TypeVar("T")
-Done = Callable[[Any, BaseException | None], None]
+
+Made = tuple[NewCheckpoint | NewWrites | None, Cipher | None, Any]
+"""What a call stores, if anything, the cipher, and what it returns."""
 
 _WORKERS: Final = 32
 
@@ -36,6 +43,8 @@ class Core:
         self._executor: ThreadPoolExecutor | None = None
         self._closed = False
         self._lock = threading.Lock()
+        self._mailboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, Mailbox]
+        self._mailboxes = WeakKeyDictionary()
 
     def _submit(self, call: Callable[[], T]) -> Future[T]:
         """Hand a call to the saver's threads, which start with the first one."""
@@ -94,29 +103,46 @@ class Core:
             self._ahead.note(key, cipher, found, version)
         return result
 
-    async def commit(self, work: Callable[[Done], None]) -> Any:
-        """Prepare a write on a thread of the saver's own, then wait for its commit."""
+    async def commit(self, make: Callable[[], Made], *, is_light: bool) -> Any:
+        """Make a write and wait for its commit; return what it was made with.
+
+        On the loop only what takes no time to speak of; the rest on a thread of the saver's own.
+        """
         self.store.check()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
+        mailbox = self._mailbox(loop)
 
-        def settle(result: Any, error: BaseException | None) -> None:
-            if future.done():  # cancelled meanwhile: the write is done all the same
-                return
-            if error is None:
-                future.set_result(result)
+        def submit(new: NewCheckpoint | NewWrites | None, cipher: Cipher | None, told: Any) -> None:
+            def done(error: BaseException | None) -> Wake:
+                return mailbox.put(future, told, error)
+
+            if new is None:
+                done(None)()
             else:
-                future.set_exception(error)
+                self.store.submit(new, cipher, done)
 
-        def done(result: Any, error: BaseException | None) -> None:
-            with suppress(RuntimeError):  # the loop was closed: nobody waits
-                loop.call_soon_threadsafe(settle, result, error)
-
-        def prepare() -> None:
+        def work(make: Callable[[], Made]) -> None:
             try:
-                work(done)
+                submit(*make())
             except BaseException as error:  # noqa: BLE001 - it goes to the caller
-                done(None, error)
+                mailbox.put(future, None, error)()
 
-        self._submit(prepare)
+        if not is_light:
+            self._submit(lambda: work(make))
+            return await future
+        made = make()
+        if made[0] is None:
+            return made[2]
+        if self.store.is_instant(made[0]):
+            submit(*made)
+        else:
+            self._submit(lambda: work(lambda: made))
         return await future
+
+    def _mailbox(self, loop: asyncio.AbstractEventLoop) -> Mailbox:
+        with self._lock:
+            found = self._mailboxes.get(loop)
+            if found is None:
+                found = self._mailboxes[loop] = Mailbox()
+            return found

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from functools import partial
 from os import PathLike
 from typing import Any
 
@@ -32,7 +31,8 @@ from deltastore.engine.memory import MemoryEngine
 from deltastore.errors import InvalidArgumentError, InvalidTypeError
 from deltastore.format.header import Header
 from deltastore.langgraph import configs
-from deltastore.langgraph.core import Core, Done
+from deltastore.langgraph.core import Core, Made
+from deltastore.langgraph.light import is_light, is_light_put, is_quick
 from deltastore.langgraph.serde import Coder, check_key
 from deltastore.langgraph.tuples import config_of, pending_of, tuple_of
 from deltastore.langgraph.upkeep import UpkeepMixin
@@ -182,12 +182,15 @@ class DeltaStoreSaver(UpkeepMixin):
     ) -> RunnableConfig:
         """As `put`. Cancelled, it is done or not done; repeating it is safe."""
 
-        def work(done: Done) -> None:
+        def make() -> Made:
             new, coder = self._new_checkpoint(config, checkpoint, metadata, new_versions)
             stored = config_of(new.thread_id, new.checkpoint_ns, new.checkpoint_id)
-            self.store.submit(new, coder.cipher, partial(done, stored))
+            return new, coder.cipher, stored
 
-        result: RunnableConfig = await self._core.commit(work)
+        result: RunnableConfig = await self._core.commit(
+            make,
+            is_light=is_quick(self.serde) and is_light_put(checkpoint, metadata, new_versions),
+        )
         return result
 
     def put_writes(
@@ -217,14 +220,11 @@ class DeltaStoreSaver(UpkeepMixin):
     ) -> None:
         """As `put_writes`. Cancelled, it is done or not done; repeating it is safe."""
 
-        def work(done: Done) -> None:
+        def make() -> Made:
             new, coder = self._new_writes(config, writes, task_id, task_path)
-            if new.rows:
-                self.store.submit(new, coder.cipher, partial(done, None))
-            else:
-                done(None, None)
+            return new if new.rows else None, coder.cipher, None
 
-        await self._core.commit(work)
+        await self._core.commit(make, is_light=is_quick(self.serde) and is_light((writes,)))
 
     def _new_checkpoint(
         self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any

@@ -1,0 +1,89 @@
+"""What an async write does on the loop's own thread, and how often the loop is woken."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from langchain_core.messages import HumanMessage
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+
+from deltastore import DeltaStoreSaver
+from deltastore.engine.memory import MemoryEngine, MemoryTransaction
+from deltastore.langgraph.mailbox import Mailbox
+from deltastore.store import Store
+from deltastore.testing import make_checkpoint, make_config
+
+
+class RecordingEngine(MemoryEngine):
+    """Notes the threads that begin transactions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.threads: set[int] = set()
+
+    def begin(self, *, write: bool, scope: bytes = b"") -> MemoryTransaction:
+        self.threads.add(threading.get_ident())
+        return super().begin(write=write, scope=scope)
+
+
+@pytest.mark.parametrize("kind", ["light", "long", "many", "unknown"])
+def test_what_is_light_is_serialized_on_the_loop(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """To hand it to a thread takes longer. The engine is on no account used there."""
+    values: dict[str, Any] = {
+        "light": [HumanMessage("hi", id="1"), {"a": (1, None, b"x")}],
+        "long": "x" * 100_000,
+        "many": [[]] * 10_000,
+        "unknown": uuid4(),
+    }
+    engine, threads = RecordingEngine(), []
+    dumps = JsonPlusSerializer.dumps_typed
+
+    def recorded(self: Any, value: Any) -> Any:
+        threads.append(threading.get_ident())
+        return dumps(self, value)
+
+    async def everything() -> int:
+        async with DeltaStoreSaver.on_store(Store(engine)) as saver:
+            saver.setup()
+            engine.threads.clear()
+            monkeypatch.setattr(JsonPlusSerializer, "dumps_typed", recorded)
+            made = make_checkpoint("1", {"x": 1}, {"x": values[kind], "y": "not new " * 100_000})
+            config = await saver.aput(make_config("t"), made, {}, {"x": 1})
+            await saver.aput_writes(config, deque([("x", values[kind])]), "task")
+        return threading.get_ident()
+
+    loop_thread = asyncio.run(everything())
+    assert {kind == "light"} == {thread == loop_thread for thread in threads}
+    assert loop_thread not in engine.threads
+
+
+def test_one_commit_wakes_the_loop_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waking it takes a system call, and lets it take the interpreter from who tells others."""
+    wakes = []
+
+    async def everything() -> None:
+        loop = asyncio.get_running_loop()
+        wake = loop.call_soon_threadsafe
+        monkeypatch.setattr(
+            loop, "call_soon_threadsafe", lambda *call: wakes.append(call) or wake(*call)
+        )
+        mailbox, futures = Mailbox(), [loop.create_future() for _ in range(5)]
+        for number, future in enumerate(futures):
+            mailbox.put(future, number, None)()
+        assert [*range(5)] == await asyncio.gather(*futures)
+        late = loop.create_future()
+        mailbox.put(late, None, ValueError("late"))()
+        late.cancel()
+        last = loop.create_future()
+        mailbox.put(last, "last", None)()
+        assert "last" == await last
+
+    asyncio.run(everything())
+    assert 2 == len(wakes)

@@ -188,8 +188,11 @@ def next_thread_number(txn: Transaction) -> int:
 
 
 def touch(txn: Transaction, entry: ThreadEntry, minute: int) -> None:
-    """Note activity; costs writes only in a minute other than the last one noted."""
-    if entry.minute == minute:
+    """Note activity; costs writes only in a minute after the last one noted.
+
+    A clock that was put back does not make a thread look idle: the last minute noted stays.
+    """
+    if entry.minute >= minute:
         return
     if entry.minute:
         txn.delete(keys.activity_key(entry.minute, entry.number))

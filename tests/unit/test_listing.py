@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
@@ -12,6 +13,7 @@ from deltastore import directory
 from deltastore.engine.counting import CountingEngine, EngineCounts
 from deltastore.engine.memory import MemoryEngine
 from deltastore.errors import InvalidArgumentError
+from deltastore.format import keys
 from deltastore.ids import ulid_from_uuid6
 from deltastore.langgraph.saver import DeltaStoreSaver
 from deltastore.listing import ThreadInfo
@@ -44,7 +46,9 @@ class Bench(NamedTuple):
         """Say that a thread was last active in a minute."""
         with self.engine.begin(write=True) as txn:
             entry, _ = directory.intern_stream(txn, thread_id, "")
-            directory.touch(txn, entry, minute)
+            if entry.minute:
+                txn.delete(keys.activity_key(entry.minute, entry.number))
+            directory.touch(txn, replace(entry, minute=0), minute)
 
     def listed(self, before: str | None = None, ns: str | None = None) -> list[tuple[str, str]]:
         """Return (id, namespace) as both ways of listing give them."""

@@ -6,6 +6,7 @@ The outcomes are those of `saver_report`, which tries the laws. Nothing here cal
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 import linecache
 import traceback
@@ -94,13 +95,21 @@ def gravest(verdicts: Sequence[Verdict]) -> Verdict:
 def reason_of(error: BaseException) -> str:
     """Return in one line why a law failed."""
     frames = traceback.extract_tb(error.__traceback__)
-    told = " ".join(str(error).split())
+    told = str(error)
     if isinstance(error, AssertionError) and frames:
         claim = _assertion_at(frames[-1].filename, frames[-1].lineno or 0)
-        # The claim first: what pytest adds to it is longer on some machines than on others.
-        return _shortened(": ".join(filter(None, (claim and f"not so: {claim}", told))))
+        parts = filter(None, (claim and f"not so: {claim}", _before_details(told)))
+        return _shortened(": ".join(parts))
     where = f" in {frames[-1].name}" if frames else ""
     return _shortened(f"{type(error).__name__}{where}: {told}")
+
+
+def _before_details(told: str) -> str:
+    """Return an assertion's message up to the details that pytest adds in indented lines.
+
+    These are longer where CI is set, and a reason may be published from anywhere.
+    """
+    return "\n".join(itertools.takewhile(lambda line: line[:1] != " ", told.split("\n")))
 
 
 def _assertion_at(filename: str, line: int) -> str:
@@ -113,4 +122,5 @@ def _assertion_at(filename: str, line: int) -> str:
 
 
 def _shortened(text: str, most: int = 160) -> str:
+    text = " ".join(text.split())
     return text if len(text) <= most else f"{text[: most - 3]}..."

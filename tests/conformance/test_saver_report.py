@@ -210,6 +210,17 @@ def test_a_reason_is_one_line_and_says_what_was_expected() -> None:
     assert len(reason_of(ValueError("a\nb" * 200))) == 160
 
 
+@pytest.mark.parametrize("ci", ["", "1"])
+def test_a_reason_is_the_same_wherever_it_is_made(ci: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pytest's account of an assertion is longer where CI is set; a published reason may not be."""
+    monkeypatch.setenv("CI", ci)
+    found = ["a", "b"]
+    with pytest.raises(AssertionError) as raised:
+        assert found == ["a", "c"], "of two"
+    told = "not so: found == ['a', 'c']: of two assert ['a', 'b'] == ['a', 'c']"
+    assert told == reason_of(raised.value)
+
+
 # Known faults in pytest.
 
 

@@ -38,6 +38,7 @@ from deltastore.testing.retention_calls import (
     survivors,
 )
 from deltastore.testing.run_laws import RunLaws
+from deltastore.testing.saver_suite import FAILURES
 from deltastore.testing.subgraph_laws import SubgraphLaws
 
 
@@ -334,7 +335,7 @@ def broken_retention_laws(
                         Path(where), asynchronous=asynchronous, folding=folding
                     ) as keeper:
                         law(keeper, **arguments)
-                except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 (all of it)
+                except FAILURES as error:
                     failed[name] = error
     return failed
 

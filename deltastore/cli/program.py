@@ -8,7 +8,7 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import NoReturn, TextIO
+from typing import Any, NoReturn
 
 from deltastore.cli import (
     check_graph,
@@ -83,12 +83,6 @@ def _make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _show_warning(
-    message: Warning | str,
-    category: type[Warning],  # noqa: ARG001 - the signature is that of `warnings`
-    filename: str,  # noqa: ARG001
-    lineno: int,  # noqa: ARG001
-    file: TextIO | None = None,  # noqa: ARG001
-    line: str | None = None,  # noqa: ARG001
-) -> None:
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    """Stand in for `warnings.showwarning`."""
     note(f"warning: {message}")

@@ -289,9 +289,9 @@ class AnchorLaws:
         keeper.prune(["t"])
         stands = thread.anchor(2)
         for parent in (minute_id(2), None):
-            built = {**stands.checkpoint, "id": minute_id(4)}
+            built: Any = {**stands.checkpoint, "id": minute_id(4)}
             with pytest.raises(PrunedCheckpointError):
-                keeper.put(thread.config(parent), built, {"step": 3}, {})  # type: ignore[arg-type]
+                keeper.put(thread.config(parent), built, {"step": 3}, {})
         assert survivors(twin, [3]) == read_all(keeper, "t")
 
     def test_put_of_an_anchors_own_id_is_refused(self, keeper: Keeper) -> None:

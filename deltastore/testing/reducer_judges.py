@@ -191,6 +191,11 @@ def _stability(subject: Subject, case: Case) -> Verdict:
     return ran if isinstance(ran, Raised) else None
 
 
+def _seed(subject: Subject, state: Any) -> Any:
+    """Return a state that a call gave as it reads back, or `Raised`."""
+    return subject.attempt(lambda: subject.stored(usable(state)))
+
+
 def _snapshot(subject: Subject, case: Case) -> Verdict:
     state, writes = reached(subject, case), case.writes
     whole = subject.replay(state, writes)
@@ -198,9 +203,7 @@ def _snapshot(subject: Subject, case: Case) -> Verdict:
         return whole
     for at in range(len(writes) + 1):
         first, rest = writes[:at], writes[at:]
-        point = subject.replay(state, first)
-        seed = subject.attempt(lambda held=point: subject.stored(usable(held)))  # type: ignore[misc]
-        outcome = subject.replay(seed, rest)
+        outcome = subject.replay(_seed(subject, subject.replay(state, first)), rest)
         if not alike(outcome, whole):
             names = {"state": state, "xs": first, "ys": rest}
             lines = ("seed = stored(replay(reducer, typ, state, xs))",)

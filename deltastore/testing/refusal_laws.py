@@ -10,6 +10,7 @@ A call is *refused* if it raises. One that returns has stored what it was given,
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, NoReturn
 from uuid import UUID
 
@@ -107,7 +108,7 @@ class RefusalLaws:
         Lane(caller, 1).put("1", new={"x": "1"}, values={"x": "one"})
         for odd in ODD_IDS:
             other = Lane(caller, odd)
-            if refused(lambda: other.put("1", new={"x": "1"}, values={"x": "odd"})):  # noqa: B023
+            if refused(partial(other.put, "1", new={"x": "1"}, values={"x": "odd"})):
                 continue
             assert ({"x": "odd"}, ["1"]) == (other.values(), other.ids()), repr(odd)
         assert {"x": "one"} == Lane(caller, 1).values()
@@ -117,7 +118,7 @@ class RefusalLaws:
         """And the thread's latest can be told as before."""
         lane = start(caller)
         for odd in ODD_IDS[1:]:
-            if not refused(lambda: lane.put(odd)):  # noqa: B023
+            if not refused(partial(lane.put, odd)):
                 found = caller.get_tuple(make_config("t", "", odd))
                 assert found is not None, repr(odd)
                 assert odd == found.checkpoint["id"]
@@ -131,7 +132,7 @@ class RefusalLaws:
         for odd in (None, 5, 1.5, b"b", SURROGATE):
             for task_id, path in ((odd, ""), (f"of path {odd!r}", odd)):
                 given: Any = task_id, path
-                if not refused(lambda: lane.write("1", [("y", repr(odd))], *given)):  # noqa: B023
+                if not refused(partial(lane.write, "1", [("y", repr(odd))], *given)):
                     kept.append((given[0], "y", repr(odd)))
                 assert len(kept) == len(lane.pending("1")), f"task {task_id!r}, path {path!r}"
         assert {repr(write) for write in kept} == {repr(write) for write in lane.pending("1")}
@@ -143,6 +144,6 @@ class RefusalLaws:
             checkpoint: Any = make_checkpoint("5", {"x": "5"}, {"x": "five"})
             del checkpoint[missing]
             config = make_config(f"without {missing}")
-            if not refused(lambda: caller.put(config, checkpoint, LOOP, {"x": "5"})):  # noqa: B023
+            if not refused(partial(caller.put, config, checkpoint, LOOP, {"x": "5"})):
                 assert caller.get_tuple(config) is not None, missing
         check_unharmed(lane)

@@ -78,7 +78,7 @@ def scores_at_random(state, writes):
 
 
 def stamps_the_day(state, writes):
-    return [*state, *(f"{datetime.now().date()} {item}" for item in items(writes))]  # noqa: DTZ005
+    return [*state, *(f"{datetime.now().date()} {item}" for item in items(writes))]  # noqa: DTZ005 - as people write it
 
 
 def extends_in_place(state, writes):

@@ -135,7 +135,9 @@ def test_the_report_names_the_channel_the_law_and_what_to_do() -> None:
 def test_a_plain_channel_may_break_the_laws() -> None:
     """It is stored whole and never replayed."""
     report = check_graph(InPlace, max_examples=FEW)
-    assert ("purity",) == report.results[0].report.failed  # type: ignore[union-attr]
+    found = report.results[0].report
+    assert found is not None
+    assert ("purity",) == found.failed
     assert "leave it a plain channel" == report.results[0].advice
     report.raise_for_failures()
 
@@ -163,8 +165,9 @@ def test_wrong_arguments_are_refused() -> None:
     for wrong in ({"claims": ["batching"]}, {"waives": ["batchng"]}, {"max_examples": 0}):
         with pytest.raises(InvalidArgumentError):
             check_reducer(appends, typ=list, **wrong)  # type: ignore[arg-type]
+    number: Any = 3
     with pytest.raises(InvalidTypeError):
-        check_reducer(3)  # type: ignore[arg-type]
+        check_reducer(number)
 
 
 def test_a_reducer_that_takes_nothing_drawn_is_not_proven() -> None:

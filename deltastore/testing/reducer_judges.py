@@ -97,7 +97,12 @@ def reached(subject: Subject, case: Case) -> Any:
     """Return the state under test, or `Raised`."""
     if not case.before:
         return case.base
-    return subject.once(case, "reached", lambda: subject.call(case.base, case.before))
+    # Copied, since judges copy it unguarded: a reducer may give what has no copy, a generator.
+    return subject.once(
+        case,
+        "reached",
+        lambda: subject.attempt(lambda: fresh(usable(subject.call(case.base, case.before)))),
+    )
 
 
 def _purity(subject: Subject, case: Case) -> Verdict:

@@ -14,6 +14,7 @@ Needs the extra `testing`. Nothing is stored: the serializer is called, no saver
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Collection, Sequence
 from contextlib import suppress
@@ -105,15 +106,12 @@ def check_reducer(
         The report; it raises nothing by itself: `.raise_for_failures()` does.
 
     Raises:
-        InvalidTypeError: The reducer cannot be called, or `typ()` makes no empty state.
+        InvalidTypeError: An argument is of another type, the reducer is a coroutine function, or
+            `typ()` makes no empty state.
         InvalidArgumentError: A law's name is unknown, or nothing is known to draw for the type.
     """
-    if not callable(reducer):
-        raise InvalidTypeError(f"reducer must be a callable (got {type(reducer).__name__})")
-    if max_examples < 1:
-        raise InvalidArgumentError(f"max_examples must be at least 1 (got {max_examples})")
-    _check_names("claims", claims, [law.name for law in LAWS if law.claimed])
-    _check_names("waives", waives, _LAW)
+    _check_types(reducer, values, writes, serde)
+    check_options(claims, waives, max_examples, seed)
     typ = _type_of(reducer) if typ is None else typ
     domain = _domain(reducer, typ, values, writes)
     subject = Subject(reducer, make_empty(reducer, typ), serde)
@@ -134,6 +132,7 @@ def histories(
     typ: Any = None,
 ) -> st.SearchStrategy[Case]:
     """Return a strategy of cases, for `@given`; arguments as of `check_reducer`."""
+    _check_types(reducer, values, writes)
     typ = _type_of(reducer) if typ is None else typ
     domain = _domain(reducer, typ, values, writes)
     return cases(domain, make_empty(reducer, typ), reorder=True)
@@ -153,6 +152,7 @@ def check_case(
         LawError: The law does not hold there; the text is code that shows it.
         InvalidArgumentError: There is no such law.
     """
+    _check_types(reducer, serde=serde)
     _check_names("law", [law], _LAW)
     typ = _type_of(reducer) if typ is None else typ
     subject = Subject(reducer, make_empty(reducer, typ), serde)
@@ -188,7 +188,43 @@ def type_name(typ: Any) -> str:
     return name if len(name) < 40 else f"{name.partition('[')[0]}[...]"
 
 
+def check_options(
+    claims: Collection[str], waives: Collection[str], max_examples: int, seed: int
+) -> None:
+    """Check what `check_reducer` takes whatever the reducer; raises as it does."""
+    for name, number in (("max_examples", max_examples), ("seed", seed)):
+        if type(number) is not int:
+            raise InvalidTypeError(f"{name} must be an int (got {type(number).__name__})")
+    if max_examples < 1:
+        raise InvalidArgumentError(f"max_examples must be at least 1 (got {max_examples})")
+    _check_names("claims", claims, [law.name for law in LAWS if law.claimed])
+    _check_names("waives", waives, _LAW)
+
+
+def _check_types(reducer: Any, values: Any = None, writes: Any = None, serde: Any = None) -> None:
+    if not callable(reducer):
+        raise InvalidTypeError(f"reducer must be a callable (got {type(reducer).__name__})")
+    if inspect.iscoroutinefunction(unfolded(reducer)):
+        raise InvalidTypeError(
+            f"reducer must be a plain function: a DeltaChannel awaits nothing (got a coroutine "
+            f"function, {name_of(reducer)})"
+        )
+    for name, strategy in (("values", values), ("writes", writes)):
+        if not isinstance(strategy, st.SearchStrategy | None):
+            raise InvalidTypeError(
+                f"{name} must be a Hypothesis strategy (got {type(strategy).__name__})"
+            )
+    if serde is not None and not isinstance(serde, SerializerProtocol):
+        raise InvalidTypeError(
+            f"serde must have dumps_typed and loads_typed (got {type(serde).__name__})"
+        )
+
+
 def _check_names(argument: str, names: Collection[str], known: Collection[str]) -> None:
+    if isinstance(names, str) or not isinstance(names, Collection):
+        raise InvalidTypeError(
+            f"{argument} must be a list of names of laws (got {type(names).__name__})"
+        )
     for name in names:
         if name not in known:
             raise InvalidArgumentError(

@@ -103,6 +103,7 @@ class LawReport:
         Raises:
             LawError: A law failed or could not be judged; its text is the whole report.
         """
+        __tracebackhide__ = True  # of pytest: the report says it all
         if not self.is_proven:
             raise LawError(str(self))
 

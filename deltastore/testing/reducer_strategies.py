@@ -14,6 +14,7 @@ import types
 import typing
 from collections import abc
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin
 
 from hypothesis import strategies as st
@@ -134,6 +135,7 @@ def _value_of_class(typ: Any) -> Strategy:
         bool: st.booleans,
         int: integers,
         float: floats,
+        Decimal: decimals,
         str: texts,
         bytes: lambda: st.sampled_from([b"", b"x", b"y"]),
     }
@@ -219,6 +221,11 @@ def integers() -> Strategy:
 def floats() -> Strategy:
     """Draw a finite number; sums of several round differently in another order."""
     return st.sampled_from([0.0, 1.0, 0.1, 0.2, 0.3, -0.1, 0.5, 2.0, 3.0, 1e16, -1e16, 1e-3])
+
+
+def decimals() -> Strategy:
+    """Draw a finite decimal number; some are equal and differ in their digits."""
+    return st.sampled_from([Decimal(text) for text in ("0", "1", "1.0", "0.1", "0.2", "-3", "1E9")])
 
 
 def texts() -> Strategy:
@@ -309,7 +316,15 @@ _KINDS: Final[dict[str, Callable[[str, str | None], lc.BaseMessage]]] = {
         content=text, id=ident, name="user", additional_kwargs={"k": [text]}
     ),
     "chat": lambda text, ident: lc.ChatMessage(content=text, id=ident, role="critic"),
-    "chunk": lambda text, ident: lc.AIMessageChunk(content=text, id=ident),
+    "function": lambda text, ident: lc.FunctionMessage(content=text, id=ident, name="f"),
+    "ai part": lambda text, ident: lc.AIMessageChunk(content=text, id=ident),
+    "human part": lambda text, ident: lc.HumanMessageChunk(content=text, id=ident),
+    "system part": lambda text, ident: lc.SystemMessageChunk(content=text, id=ident),
+    "chat part": lambda text, ident: lc.ChatMessageChunk(content=text, id=ident, role="critic"),
+    "function part": lambda text, ident: lc.FunctionMessageChunk(content=text, id=ident, name="f"),
+    "tool part": lambda text, ident: lc.ToolMessageChunk(
+        content=text, id=ident, tool_call_id=f"call-{text}"
+    ),
 }
 
 

@@ -13,6 +13,7 @@ import dataclasses
 import enum
 import sys
 from collections.abc import Mapping, Set
+from decimal import Decimal
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -47,6 +48,8 @@ def picture(value: Any, *, ordered: bool = False) -> Any:
         return kind, value
     if isinstance(value, float):
         return kind, value.hex()
+    if isinstance(value, (complex, Decimal)):
+        return kind, repr(value)
     parts: Any
     if isinstance(value, Mapping):
         pairs = (
@@ -183,7 +186,15 @@ class Source:
         if kind.__module__ != _BUILTIN and isinstance(value, (list, Set, Mapping)):
             plain: Any = dict(value) if isinstance(value, Mapping) else [*value]
             return f"{self.name(kind)}({self.of(plain)})"
-        return repr(value)
+        return self._shown(value)
+
+    def _shown(self, value: Any) -> str:
+        """Return the repr; where it is a call of the class, have that imported."""
+        kind, text = type(value), repr(value)
+        for name in (kind.__qualname__, f"{kind.__module__}.{kind.__qualname__}"):
+            if kind.__module__ != _BUILTIN and text.startswith(f"{name}("):
+                return f"{self.name(kind)}{text.removeprefix(name)}"
+        return text
 
     def _set(self, value: Set[Any]) -> str:
         inner = ", ".join(sorted(map(self.of, value)))

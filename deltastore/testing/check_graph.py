@@ -28,7 +28,7 @@ from typing_extensions import get_type_hints
 
 from deltastore.errors import DeltaStoreError, InvalidArgumentError, InvalidTypeError
 from deltastore.testing.reducer_calls import Reducer, folded, name_of, unfolded
-from deltastore.testing.reducer_laws import check_reducer
+from deltastore.testing.reducer_laws import check_options, check_reducer
 from deltastore.testing.reducer_report import LawError, LawReport, indented, text_table
 from deltastore.testing.reducer_strategies import domain_of
 
@@ -113,6 +113,7 @@ class GraphReport:
         Raises:
             LawError: One is not; its text is the whole report.
         """
+        __tracebackhide__ = True  # of pytest: the report says it all
         if not self.is_proven:
             raise LawError(str(self))
 
@@ -158,8 +159,10 @@ def check_graph(
 
     Raises:
         InvalidTypeError: It is nothing that has channels.
-        InvalidArgumentError: An option names a channel that has no reducer.
+        InvalidArgumentError: An option names a channel that has no reducer, or a law that there is
+            not; or `max_examples` is less than 1.
     """
+    check_options((), (), max_examples, seed)
     channels = list(scan_channels(graph))
     known = {channel.name for channel in channels}
     for option in (values, writes, claims, waives):
@@ -168,6 +171,8 @@ def check_graph(
                 raise InvalidArgumentError(
                     f"no channel {name!r} has a reducer; there are: {', '.join(sorted(known))}"
                 )
+    for name in {**claims, **waives}:
+        check_options(claims.get(name, ()), waives.get(name, ()), max_examples, seed)
     done: dict[tuple[Any, ...], ChannelResult] = {}
     results = []
     for channel in channels:

@@ -12,6 +12,7 @@ import pytest
 
 from deltastore.errors import DeltaStoreError
 from deltastore.testing.check_graph import GraphChannel, check_channel, scan_channels
+from deltastore.testing.reducer_laws import check_options
 from deltastore.testing.reducer_references import load_graph
 from deltastore.testing.reducer_report import LawError
 
@@ -50,11 +51,13 @@ def make_items(
     """Return a test for each `DeltaChannel` of each graph.
 
     Raises:
-        UsageError: A reference names no graph, or one without a `DeltaChannel`.
+        UsageError: A reference names no graph, or one without a `DeltaChannel`; or `max_examples`
+            is less than 1.
     """
     items: list[pytest.Item] = []
     for reference in references:
         try:
+            check_options((), (), max_examples, seed)
             channels = [one for one in scan_channels(load_graph(reference)) if one.kind == "delta"]
         except DeltaStoreError as error:
             raise pytest.UsageError(f"--deltastore-graph: {error}") from error

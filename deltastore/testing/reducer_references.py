@@ -28,7 +28,7 @@ def load_reference(reference: str) -> Any:
         sys.path.insert(0, here)
     try:
         found: Any = importlib.import_module(module_name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # exit code 0 would say that the laws hold
         raise InvalidArgumentError(
             f"{reference}: importing {module_name} raises {type(error).__name__}: {error}"
         ) from error
@@ -43,8 +43,14 @@ def load_graph(reference: str) -> Any:
     """Return the graph or schema that a reference names, or that the function it names returns.
 
     Raises:
-        InvalidArgumentError: It names nothing.
+        InvalidArgumentError: It names nothing, or the function raises.
     """
     found = load_reference(reference)
-    is_graph = isinstance(found, type) or hasattr(found, "channels")
-    return found if is_graph or not callable(found) else found()
+    if isinstance(found, type) or hasattr(found, "channels") or not callable(found):
+        return found
+    try:
+        return found()
+    except (Exception, SystemExit) as error:
+        raise InvalidArgumentError(
+            f"{reference}: calling it for a graph raises {type(error).__name__}: {error}"
+        ) from error

@@ -8,38 +8,26 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import pytest
-from hypothesis import find, given, settings
-from hypothesis import strategies as st
-from langchain_core.messages import AnyMessage, BaseMessage
+from langchain_core.messages import AnyMessage
 from langgraph.channels.delta import DeltaChannel
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.message import _messages_delta_reducer
-from typing_extensions import NotRequired, TypedDict
+from typing_extensions import TypedDict
 
 from deltastore.cli.program import main
 from deltastore.errors import InvalidArgumentError, InvalidTypeError
 from deltastore.testing.check_graph import check_graph, scan_channels
-from deltastore.testing.reducer_laws import (
-    LAWS,
-    Case,
-    LawError,
-    check_case,
-    check_reducer,
-    folded,
-    histories,
-    register_domain,
-)
-from deltastore.testing.reducer_strategies import Domain, domain_of, values_of
-from deltastore.testing.reducer_values import Source, fresh, picture
+from deltastore.testing.pytest_plugin import make_items
+from deltastore.testing.reducer_laws import LawError
 
 ROOT = Path(__file__).parents[2]
 FEW = 20
+HERE = "tests.unit.test_check_graph"
 ALONE = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
 
@@ -82,11 +70,6 @@ class Needy:
 
 class HoldsNeedy(TypedDict):
     held: Annotated[Needy, DeltaChannel(lambda state, writes: writes[-1])]
-
-
-class Entry(TypedDict):
-    name: str
-    note: NotRequired[str]
 
 
 def make_graph() -> Any:
@@ -155,166 +138,61 @@ def test_what_is_no_graph_or_channel_is_refused() -> None:
         check_graph(3)
     with pytest.raises(InvalidArgumentError, match="no channel 'lag'"):
         check_graph(Right, waives={"lag": ["purity"]})
-
-
-# --- arguments ---
-
-
-def test_wrong_arguments_are_refused() -> None:
-    """A misspelt law would be waived for nothing, or never be tested."""
-    for wrong in ({"claims": ["batching"]}, {"waives": ["batchng"]}, {"max_examples": 0}):
-        with pytest.raises(InvalidArgumentError):
-            check_reducer(appends, typ=list, **wrong)  # type: ignore[arg-type]
-    number: Any = 3
-    with pytest.raises(InvalidTypeError):
-        check_reducer(number)
-
-
-def test_a_reducer_that_takes_nothing_drawn_is_not_proven() -> None:
-    """A check that never got an answer has shown nothing."""
-    report = check_reducer(operator.add, typ=int, max_examples=FEW)
-    assert not report.is_proven
-    assert not report.failed
-    assert "folded(reducer)" in str(report)
-
-
-def test_a_waived_law_is_not_asked_for() -> None:
-    """Some reducers break one law on purpose."""
-    report = check_reducer(newest_first, typ=list, waives=["batching"], max_examples=FEW)
-    assert "waived" == report.of("batching").status
-    assert "batching" not in report.failed
-
-
-def test_the_same_seed_finds_the_same() -> None:
-    """What CI finds must be found again at home."""
-    once, again = (check_reducer(newest_first, typ=list, max_examples=FEW, seed=5) for _ in "12")
-    assert once == again
-
-
-@settings(max_examples=FEW)
-@given(histories(appends, typ=list[str]))
-def test_cases_can_be_drawn_with_given(case: Case) -> None:
-    """For who has tests with Hypothesis already."""
-    for law in LAWS:
-        if not law.claimed:
-            check_case(appends, case, law.name, typ=list[str])
-
-
-def test_a_broken_case_raises_with_code() -> None:
-    """Hypothesis shows the case; the error shows what to run."""
-    case = Case([], [], [["a"], ["b"]], [], None)
-    with pytest.raises(LawError, match=r"(?s)batching.*assert reducer"):
-        check_case(newest_first, case, "batching")
-
-
-# --- what is drawn ---
-
-
-@pytest.mark.parametrize(
-    ("typ", "kind"),
-    [
-        (list, list),
-        (Sequence[int], list),
-        (dict[str, list[int]], dict),
-        (set[str], set),
-        (tuple[int, str], tuple),
-        (int | None, (int, type(None))),
-        (Literal["a", "b"], str),
-        (Annotated[list[AnyMessage], "x"], list),
-        (BaseMessage, BaseMessage),
-        (Right, dict),
-    ],
-)
-def test_values_are_of_the_type(typ: Any, kind: Any) -> None:
-    """What is not of the channel's type tests nothing."""
-    find(values_of(typ), lambda value: isinstance(value, kind))
-
-
-def test_fields_that_may_be_absent_are_at_times() -> None:
-    """Reducers break on what is not there."""
-    assert {"name": ""} == find(values_of(Entry), lambda value: "note" not in value)
-    find(values_of(Entry), lambda value: "note" in value)
-
-
-def test_messages_are_of_every_kind() -> None:
-    """A reducer may treat any of them in its own way."""
-    writes = domain_of(list[AnyMessage]).writes
-    for wanted in ("RemoveMessage", "AIMessageChunk", "tool_call_id=", "artifact=", "'image_url'"):
-        find(writes, lambda write, text=wanted: text in Source().of(write))
-    find(writes, lambda write: isinstance(write, BaseMessage) and write.id is None)
-
-
-def test_a_domain_can_be_registered_for_a_type_of_ones_own() -> None:
-    """Nothing is known of a class but what its owner says."""
-
-    class Mine:
-        def __init__(self, size: int = 0) -> None:
-            self.size = size
-
-    register_domain(Mine, lambda: Domain(st.builds(Mine, st.just(7)), st.just(1)))
-    assert 7 == find(values_of(Mine), lambda _: True).size
-    assert [7] == [one.size for one in find(values_of(list[Mine]), lambda value: len(value) == 1)]
-
-
-# --- exactness ---
-
-
-@pytest.mark.parametrize(
-    ("left", "right"),
-    [
-        (1, True),
-        (1, 1.0),
-        (0.0, -0.0),
-        (0.1 + 0.2, 0.3),
-        ([], ()),
-        ({1}, frozenset({1})),
-        ("", b""),
-    ],
-)
-def test_nearly_equal_is_not_equal(left: Any, right: Any) -> None:
-    """There is no tolerance: a replayed state is the same or it is not."""
-    assert picture(left) != picture(right)
-
-
-def test_the_order_of_keys_counts_only_where_asked() -> None:
-    """It has a law of its own."""
-    left, right = {"a": 1, "b": 2}, {"b": 2, "a": 1}
-    assert picture(left) == picture(right)
-    assert picture(left, ordered=True) != picture(right, ordered=True)
-    assert picture(float("nan")) == picture(float("nan"))
-
-
-@settings(max_examples=FEW)
-@given(st.one_of(*map(values_of, (list[AnyMessage], dict[str, float], set[str], Right))))
-def test_a_copy_and_the_code_of_a_value_are_equal_to_it(value: Any) -> None:
-    """A counterexample that runs on something else shows nothing."""
-    source = Source()
-    code = f"found = {source.of(value)}"
-    names: dict[str, Any] = {}
-    exec("\n".join([*source.imports, code]), names)
-    assert picture(value, ordered=True) == picture(names["found"], ordered=True)
-    assert picture(value, ordered=True) == picture(fresh(value), ordered=True)
+    with pytest.raises(InvalidArgumentError, match="no law 'puritty'"):
+        check_graph(InPlace, waives={"log": ["puritty"]})
+    with pytest.raises(InvalidArgumentError, match="max_examples must be at least 1"):
+        check_graph(InPlace, max_examples=0)
 
 
 # --- command line and pytest ---
 
 
-def test_the_verbs_end_with_0_or_1_or_2(capsys: pytest.CaptureFixture[str]) -> None:
-    """CI reads the exit code: held, not held, could not be asked."""
-    here, few = "tests.unit.test_check_graph", ["--examples", "20"]
-    assert 0 == main(["check-reducer", f"{here}:appends", "--typ", "list", *few])
-    assert 0 == main(["check-graph", f"{here}:Right", *few])
+def test_the_verbs_end_with_0_or_1(capsys: pytest.CaptureFixture[str]) -> None:
+    """CI reads the exit code: held, or not."""
+    few = ["--examples", "20"]
+    assert 0 == main(["check-reducer", f"{HERE}:appends", "--typ", "list", *few])
+    assert 0 == main(["check-graph", f"{HERE}:Right", *few])
     for reference in ("newest_first", "make_graph"):
         verb = "check-graph" if reference == "make_graph" else "check-reducer"
         with pytest.raises(SystemExit) as ended:
-            main([verb, f"{here}:{reference}", "--json", *few])
+            main([verb, f"{HERE}:{reference}", "--json", *few])
         assert 1 == ended.value.code
     said = capsys.readouterr().out
     assert '"law": "batching"' in said
-    for wrong in (["nothing"], [f"{here}:nothing"], ["no.such.module:x"], ["a b:c"]):
-        assert 2 == main(["check-reducer", *wrong])
-    assert 2 == main(["check-reducer", f"{here}:appends", "--claim", "batching"])
-    assert "deltastore: error: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["check-reducer", "nothing"], "'nothing' must have the form pkg.mod:name"),
+        (["check-reducer", "a b:c"], "'a b:c' must have the form pkg.mod:name"),
+        (["check-reducer", f"{HERE}:nothing"], "there is no 'nothing'"),
+        (["check-reducer", "no.such.module:x"], "raises ModuleNotFoundError"),
+        (["check-reducer", "leaves:x"], "importing leaves raises SystemExit: 0"),
+        (["check-reducer", f"{HERE}:appends", "--claim", "batching"], "there is no law 'batching'"),
+        (["check-reducer", f"{HERE}:appends", "--values", f"{HERE}:ROOT"], "values must be a Hypo"),
+        (["check-reducer", f"{HERE}:appends", "--typ", "list[str]"], "must have the form"),
+        (["check-graph", f"{HERE}:appends"], "calling it for a graph raises TypeError"),
+        (["check-graph", f"{HERE}:ROOT"], "a graph or a state's schema has channels"),
+        (["check-graph", "leaves:x"], "importing leaves raises SystemExit: 0"),
+    ],
+)
+def test_what_cannot_be_asked_ends_with_2(
+    argv: list[str],
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Taken for 0 or 1 it would be an answer about the reducer; a traceback is none."""
+    (tmp_path / "leaves.py").write_text("raise SystemExit(0)\n", "utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    assert 2 == main(argv)
+    line = capsys.readouterr().err
+    assert line.startswith("deltastore: error: ")
+    assert says in line
+    assert 1 == line.count("\n")
 
 
 def pytest_says(tmp_path: Path, *arguments: str, **env: str) -> tuple[int, str]:
@@ -338,6 +216,23 @@ def test_the_option_makes_a_test_of_each_delta_channel(tmp_path: Path) -> None:
     assert 1 == code
     assert "1 failed, 2 passed" in said
     assert "batching fails:" in said
+
+
+@pytest.mark.parametrize(
+    ("reference", "examples", "says"),
+    [
+        (f"{HERE}:nothing", 10, "there is no 'nothing'"),
+        (f"{HERE}:ROOT", 10, "a graph or a state's schema has channels"),
+        (f"{HERE}:InPlace", 10, "has no DeltaChannel"),
+        (f"{HERE}:Right", 0, "max_examples must be at least 1"),
+    ],
+)
+def test_the_option_refuses_what_it_cannot_test(
+    request: pytest.FixtureRequest, reference: str, examples: int, says: str
+) -> None:
+    """An option that adds no test would be green for ever."""
+    with pytest.raises(pytest.UsageError, match=f"--deltastore-graph: .*{says}"):
+        make_items(request.session, [reference], max_examples=examples, seed=0)
 
 
 def test_the_plugin_may_be_installed_and_named_too(tmp_path: Path) -> None:
@@ -364,9 +259,3 @@ def test_without_the_option_the_plugin_loads_nothing(tmp_path: Path) -> None:
     )
     code, said = pytest_says(tmp_path, "-p", "pytest_deltastore", "test_it.py", **ALONE)
     assert 0 == code, said
-
-
-def test_folded_is_one_write_after_the_other() -> None:
-    """It stands for what LangGraph does with a plain channel."""
-    assert 6 == folded(operator.add)(1, [2, 3])
-    assert [] == folded(operator.add)([], [])

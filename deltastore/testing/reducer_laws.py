@@ -7,7 +7,7 @@
 
 LangGraph rebuilds a `DeltaChannel` by replaying its writes in larger batches than the run made
 them. That gives the state of the run only if the reducer holds the laws of `LAWS`; see
-docs/guides/reducers.md. Values are compared exactly: no tolerance for floats, 1 is not True.
+docs/guides/your-reducer.md. Values are compared exactly: no tolerance for floats, 1 is not True.
 
 Needs the extra `testing`. Nothing is stored: the serializer is called, no saver.
 """

@@ -36,7 +36,7 @@ class LawResult:
     """What was found of one law.
 
     Attributes:
-        judged: Examples that said something: not those for which the reducer raises either way.
+        judged: Cases that said something: not those for which the reducer raises either way.
         note: Why a law is unjudged, or what to do about one that failed; else empty.
     """
 
@@ -109,9 +109,7 @@ class LawReport:
 
     def __str__(self) -> str:
         """Return the table, then each counterexample and note."""
-        head = (
-            f"{self.reducer} on {self.typ}: seed {self.seed}, at most {self.max_examples} examples"
-        )
+        head = f"{self.reducer} on {self.typ}: seed {self.seed}, at most {self.max_examples} cases"
         rows = [(one.law, one.status, str(one.judged), one.says) for one in self.results]
         parts = [head, "", text_table([("law", "status", "judged", "says"), *rows])]
         notes: dict[str, list[str]] = {}

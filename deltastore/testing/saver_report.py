@@ -49,7 +49,7 @@ from deltastore.testing.saver_verdicts import (
     HELD,
     NOT_APPLICABLE,
     NOT_OFFERED,
-    LawReport,
+    LawVerdicts,
     SaverReport,
     Verdict,
     gravest,
@@ -215,7 +215,9 @@ def report_on(
             verdict = trial.verdict(allowed_s)
             verdicts.setdefault((trial.face, trial.law), []).append(verdict)
     rows = [
-        LawReport(_in_words(name), subject, {face: gravest(verdicts[face, name]) for face in FACES})
+        LawVerdicts(
+            _in_words(name), subject, {face: gravest(verdicts[face, name]) for face in FACES}
+        )
         for subject, name, _ in laws
     ]
     return SaverReport(_name_of(target), tuple(rows))

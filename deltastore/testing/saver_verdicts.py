@@ -34,7 +34,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class LawReport:
+class LawVerdicts:
     """One law: its name in words, its subject, and the verdict on each face."""
 
     law: str
@@ -59,7 +59,7 @@ class SaverReport:
     """All laws, in the order of their subjects."""
 
     saver: str
-    laws: tuple[LawReport, ...]
+    laws: tuple[LawVerdicts, ...]
 
     @property
     def failed(self) -> list[str]:

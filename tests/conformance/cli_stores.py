@@ -1,9 +1,16 @@
-"""Small stores whose ids and times are the same in every run, and a way to run commands on them."""
+"""Small stores whose ids and times are the same in every run, and ways to run commands on them."""
 
 from __future__ import annotations
 
+import importlib
 import json
+import os
 import random
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +22,40 @@ from deltastore.cli.program import main
 from deltastore.ids import uuid6_from_ulid
 from deltastore.testing import make_checkpoint, make_config
 
+CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 RUN = "1f0d6ac6-0000-6000-8000-00000000000"
 DAY_MS = 86_400_000
 BEGIN_MS = 1_736_496_000_000  # 2025-01-10, 08:00 UTC: older than any test is run
+APP = """\
+import operator
+from typing import Annotated
+
+from langgraph.channels.delta import DeltaChannel
+from langgraph.graph import START, StateGraph
+from typing_extensions import TypedDict
+
+
+def keep_last(state: list[str], writes: list[list[str]]) -> list[str]:
+    return [*state, *(line for write in writes for line in write)][-3:]
+
+
+def cut_first(state: list[str], writes: list[list[str]]) -> list[str]:
+    return [*state[-3:], *(line for write in writes for line in write)]
+
+
+class Inner(TypedDict):
+    notes: Annotated[list[str], DeltaChannel(cut_first)]
+
+
+class Outer(TypedDict):
+    lines: Annotated[list[str], DeltaChannel(keep_last)]
+    count: Annotated[int, operator.add]
+
+
+inner = StateGraph(Inner).add_node("take", lambda state: {}).add_edge(START, "take").compile()
+graph = StateGraph(Outer).add_node("research", inner).add_edge(START, "research").compile()
+"""
+"""What the verbs that open no store are shown on, a reducer right and one wrong."""
 LONG = "".join(map(chr, random.Random(1).choices(range(97, 123), k=1_000)))
 
 
@@ -57,7 +95,7 @@ def put_line(
 
 
 def make_stores(where: Path) -> None:
-    """Make what docs/cli.md speaks of: `state`, `long`, `secret` and `notes.txt`."""
+    """Make what docs/cli.md speaks of: `state`, `long`, `secret`, `notes.txt` and `app.py`."""
     with DeltaStoreSaver(where / "state") as saver:
         put_line(saver, "anna", BEGIN_MS, [f"{RUN}1", f"{RUN}2"])
         put_line(saver, "anna", BEGIN_MS + 2_000, [f"{RUN}1"], "research:1")
@@ -69,6 +107,26 @@ def make_stores(where: Path) -> None:
         runs = [f"{RUN}{digit}" for digit in "123456"]
         put_line(saver, "carl", BEGIN_MS, runs, more=": " + LONG)
     (where / "notes.txt").write_text("no store\n")
+    (where / "app.py").write_text(APP, "utf-8")
+
+
+@contextmanager
+def imports_of_its_own(where: Path) -> Iterator[None]:
+    """Work in a directory for a block; what is imported from there is forgotten at its end."""
+    before = Path.cwd()
+    kept = sys.path, sys.dont_write_bytecode
+    # A module written twice in a second has bytecode that looks up to date, and is not.
+    sys.path, sys.dont_write_bytecode = [*sys.path], True
+    os.chdir(where)
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        os.chdir(before)
+        sys.path, sys.dont_write_bytecode = kept
+        for name, module in [*sys.modules.items()]:
+            if Path(getattr(module, "__file__", None) or "").is_relative_to(where):
+                del sys.modules[name]
 
 
 def run(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
@@ -79,6 +137,26 @@ def run(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
         code = int(ended.code or 0)
     printed = capsys.readouterr()
     return code, printed.out, printed.err
+
+
+def transcript(capsys: pytest.CaptureFixture[str], shown: str) -> str:
+    """Run the commands of a console block and return it with what they print now."""
+    lines: list[str] = []
+    code = 0
+    for line in shown.splitlines():
+        if not line.startswith("$ "):
+            continue
+        lines.append(line)
+        program, *argv = shlex.split(line[2:])
+        if (program, argv) == ("echo", ["$?"]):
+            lines.append(str(code))
+        elif program == "cat":
+            lines += Path(*argv).read_text("utf-8").splitlines()
+        else:
+            assert "deltastore" == program
+            code, out, err = run(capsys, *argv)
+            lines += (out + err).splitlines()
+    return "\n".join(lines) + "\n"
 
 
 def document_of(capsys: pytest.CaptureFixture[str], *argv: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +12,30 @@ import pytest
 from deltastore import DeltaStoreSaver
 from deltastore.testing import make_checkpoint, make_config
 from tests.conformance.cli_stores import (
+    CONSOLE,
     RUN,
     contents_at,
     document_of,
+    imports_of_its_own,
     make_stores,
     run,
+    transcript,
 )
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "cli.md").read_text("utf-8")
-CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-VERBS = ["info", "threads", "history", "compact", "vacuum", "prune", "copy", "delete"]
+VERBS = [
+    *("info", "threads", "history", "compact", "vacuum", "prune", "copy", "delete"),
+    *("check-reducer", "check-graph"),
+]
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path: Path) -> Iterator[Path]:
     """A working directory with what the page speaks of."""
     make_stores(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+    with imports_of_its_own(tmp_path):
+        yield tmp_path
 
 
 # --- the page ---
@@ -40,24 +45,6 @@ def masked(text: str) -> str:
     """Return output with sizes masked: they depend on zstd's release and the host's page size."""
     text = re.sub(r"(?<![\w.:-])\d{3,}(?![\w.:-])", "N", text)
     return re.sub(r"[ -]*  +", " ", text)
-
-
-def transcript(capsys: pytest.CaptureFixture[str], shown: str) -> str:
-    """Run the commands of a console block and return it with what they print now."""
-    lines: list[str] = []
-    code = 0
-    for line in shown.splitlines():
-        if not line.startswith("$ "):
-            continue
-        lines.append(line)
-        program, *argv = shlex.split(line[2:])
-        if (program, argv) == ("echo", ["$?"]):
-            lines.append(str(code))
-            continue
-        assert "deltastore" == program
-        code, out, err = run(capsys, *argv)
-        lines += (out + err).splitlines()
-    return "\n".join(lines) + "\n"
 
 
 def test_the_page_shows_what_the_commands_print(

@@ -19,7 +19,12 @@ FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 REPOSITORY = re.compile(r"(?:deltastore|docs|tests|tools|bench)/[\w./-]+|[\w-]+\.toml")
-WITH_CODE = [name for name, path in DOCUMENTS.items() if BLOCK.search(path.read_text("utf-8"))]
+WITH_CODE = [
+    name
+    for name, path in DOCUMENTS.items()
+    if BLOCK.search(path.read_text("utf-8")) and path.stem != "your-reducer"
+]
+"""But the guide that `test_your_reducer` runs, with its files and commands."""
 
 
 def prose(name: str) -> str:

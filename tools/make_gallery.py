@@ -241,7 +241,7 @@ HEAD = """\
 
 Which reducers people use are right for a `DeltaChannel`, on which inputs, and what breaks the
 others. Made by `tools/make_gallery.py`; a test compares this page with a fresh run. What the laws
-are: [Reducers](guides/your-reducer.md).
+are: [Your reducer](guides/your-reducer.md).
 
 LangGraph {langgraph}, langchain-core {core}, seed {seed}. `folded(f)`
 applies `f` to one write after the other, as a plain channel does. `order-insensitivity` is tested

@@ -148,8 +148,9 @@ def test_writes_to_a_dict_may_delete() -> None:
         st.tuples(values, writes),
         lambda both: any(both[1].get(key, 0) is None for key in both[0]),
     )
+    few = settings(max_examples=5 * FEW, database=None)
     with pytest.raises(NoSuchExample):
-        find(domain_of(dict[str, int]).writes, lambda write: None in write.values())
+        find(domain_of(dict[str, int]).writes, lambda write: None in write.values(), settings=few)
 
 
 def test_a_domain_can_be_registered_for_a_type_of_ones_own() -> None:

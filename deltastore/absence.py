@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from deltastore.engine.api import Transaction
-from deltastore.errors import CorruptionError
+from deltastore.errors import BrokenChainError, CorruptionError
 from deltastore.format import frame
 
 _FIRST: Final = b"\x00"
@@ -40,3 +40,11 @@ def check_absent(txn: Transaction, low: bytes, high: bytes | None = None) -> Non
                 record=key.hex(),
             )
         frame.check(key, record)
+
+
+def lost() -> BrokenChainError:
+    """Return the error that says that a checkpoint is a gap."""
+    return BrokenChainError(
+        "this checkpoint was lost to damage, and a repair has left its place empty; nothing that "
+        "needs it can be rebuilt"
+    )

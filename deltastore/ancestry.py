@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from deltastore import directory
-from deltastore.absence import check_absent
+from deltastore.absence import check_absent, lost
 from deltastore.errors import BrokenChainError
-from deltastore.format import frame, keys
+from deltastore.format import clear, frame, keys, layout
 from deltastore.format.header import ClearHeader, Header
 from deltastore.ids import id_from_cid
 from deltastore.log import Link, StreamReader
@@ -90,6 +90,13 @@ def has_orphans(reader: StreamReader, cid: bytes) -> bool:
     return reader.txn.get(_mark_key(reader, keys.DEPTH_ORPHANED, cid)) is not None
 
 
+def put_gap(reader: StreamReader, cid: bytes, depth: int) -> None:
+    """Store a gap: the place of a checkpoint that is lost, on which others stand."""
+    key = keys.anchor_key(reader.stream.prefix, cid)
+    record = frame.seal(key, layout.KIND_ANCHOR, clear.gap(depth), b"")
+    reader.txn.put(key, record)
+
+
 def walk(
     reader: StreamReader,
     target: bytes,
@@ -132,7 +139,7 @@ def parent_link(reader: StreamReader, cid: bytes, own: ClearHeader | Header) -> 
         return None
     link = reader.link(own.parent)
     if link is not None:
-        return link
+        return _checked(reader, link)
     if own.parent_stored:
         error = BrokenChainError(
             f"its parent {id_from_cid(own.parent)!r} was stored and is gone; history from here "
@@ -141,6 +148,17 @@ def parent_link(reader: StreamReader, cid: bytes, own: ClearHeader | Header) -> 
         raise reader.locate(error, cid)
     reader.check_absent(own.parent)
     return None
+
+
+def _checked(reader: StreamReader, link: Link) -> Link:
+    """Return a place that a walk comes to.
+
+    Raises:
+        BrokenChainError: It is a gap.
+    """
+    if link.clear.is_lost:
+        raise reader.locate(lost(), link.cid)
+    return link
 
 
 @dataclass(slots=True)
@@ -243,7 +261,7 @@ class _Hinted(_Walk):
             self.idle = _IDLE_STEPS - (own.depth - floor)
             return _Walk._next(self)
         self.jumped = stop is not None and stop.cid != own.parent
-        return stop
+        return None if stop is None else _checked(self.reader, stop)
 
     def _nearest_stop(self, header: Header, floor: int | None) -> Link | None:
         """Return the nearest ancestor that matters by this header's hints."""

@@ -173,7 +173,10 @@ def _dropped(
     cid: bytes,
     is_kept: Callable[[bytes], bool],
 ) -> tuple[list[bytes], bytes | None]:
-    """Return the checkpoint and its ancestors that go, nearest first, and the first that stays."""
+    """Return the checkpoint and its ancestors that go, nearest first, and the first that stays.
+
+    A gap stays: what is beyond it is not known.
+    """
     region: dict[bytes, None] = {}
     at: bytes | None = cid
     while at is not None and at not in region:
@@ -181,6 +184,8 @@ def _dropped(
             return list(region), at
         region[at] = None
         above = nodes[at].parent
+        if above is not None and above in nodes and nodes[above].is_gap:
+            return list(region), above
         if above is not None and (above not in nodes or not nodes[above].kind):
             link = reader.link(at)
             assert link is not None
@@ -244,7 +249,9 @@ def _slots(
     """Return the anchor's slots: its seeds, and hints to what lies beyond the dropped ancestors."""
     above: dict[str, Slot] = {}
     written: set[str] = set()
-    if root is not None:
+    if root is not None and root.clear.is_lost:
+        written = folded - set(seeds)  # so that a walk goes there, and is told
+    elif root is not None:
         at_root = reader.entry(root.cid)
         assert at_root is not None
         above = at_root.header.slots

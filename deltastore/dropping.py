@@ -115,7 +115,10 @@ def _stale(nodes: Mapping[bytes, Node]) -> list[bytes]:
     return [
         cid
         for cid, node in nodes.items()
-        if not node.kind and not node.values and (cid_time_ms(cid) or before) < before
+        if not node.kind
+        and not node.values
+        and not node.is_gap
+        and (cid_time_ms(cid) or before) < before
     ]
 
 

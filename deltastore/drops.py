@@ -98,7 +98,11 @@ class StreamDrop:
 
     def holds_early(self) -> bool:
         """Whether writes stay whose checkpoint may still come."""
-        left = {cid for cid, node in self.nodes.items() if not node.kind and not node.values}
+        left = {
+            cid
+            for cid, node in self.nodes.items()
+            if not node.kind and not node.values and not node.is_gap
+        }
         return bool(left.difference(self.early))
 
     @property

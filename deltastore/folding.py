@@ -60,6 +60,8 @@ def plan_folds(
     Cost: every header and every write of the stream is decoded once.
     """
     plans: dict[str, FoldPlan] = {}
+    if any(node.is_gap for node in nodes.values()):
+        return plans  # histories may be cut there
     lengths: dict[bytes, dict[str, _Length]] = {}
     for cid, node in sorted(nodes.items(), key=lambda item: item[1].depth):
         if not node.kind:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from deltastore.absence import check_absent
+from deltastore.absence import check_absent, lost
 from deltastore.cache import WeightedCache
 from deltastore.directory import Stream
 from deltastore.engine.api import Transaction
@@ -46,7 +46,7 @@ class HeaderEntry(NamedTuple):
 
 
 class Link(NamedTuple):
-    """A checkpoint or anchor: its cid and what its header tells without being decoded."""
+    """A checkpoint, anchor or gap: its cid and what its header tells without being decoded."""
 
     cid: bytes
     clear: ClearHeader
@@ -147,6 +147,8 @@ class StreamReader:
             return hit[0]
         try:
             record = frame.unseal(key, raw, layout.KIND_ANCHOR, self.cipher)
+            if header_format.parent_of(record.clear).is_lost:
+                raise lost()
             header = header_format.decode(record.clear, record.payload, cid, None)
         except CorruptionError as error:
             raise self.locate(error, cid) from None

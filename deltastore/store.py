@@ -22,6 +22,7 @@ from deltastore.errors import (
     DeltaStoreError,
     InvalidArgumentError,
 )
+from deltastore.findings import Report
 from deltastore.format import keys, layout
 from deltastore.format.header import Header
 from deltastore.ids import cid_from_id
@@ -29,6 +30,7 @@ from deltastore.listing import CheckpointInfo, Lister, Row, ThreadPage
 from deltastore.log import StreamReader
 from deltastore.options import StoreOptions
 from deltastore.pending import NewWrites
+from deltastore.plans import Progress, no_progress
 from deltastore.reconstruct import ChannelHistory, StoredCheckpoint
 from deltastore.refill import NewCheckpoint
 from deltastore.session import Session
@@ -37,7 +39,7 @@ from deltastore.sweeper import Sweeper
 from deltastore.types import Cipher
 from deltastore.upkeep import Upkeep
 from deltastore.values import Values
-from deltastore.verify import Report, verify_store
+from deltastore.verify import levels_of, verify_store
 from deltastore.writer import Done, Writer, tell
 
 T = TypeVar("T")
@@ -350,13 +352,39 @@ class Store(Upkeep):
             number = 0 if found is None else found.number
             return measure(txn, keys.thread_prefix(layout.TAG_LOG, number))
 
-    def verify(self, *, cipher: Cipher | None = None) -> Report:
-        """Check every record and reference in one view; see `deltastore.verify`."""
+    def verify(
+        self,
+        *,
+        level: str | None = None,
+        cipher: Cipher | None = None,
+        progress: Progress = no_progress,
+    ) -> Report:
+        """Check what is stored, in one view; see `deltastore.verify`.
+
+        Args:
+            level: "records" for each record by itself: key, checksum, decoding; "references" for
+                what records say of one another, with every value rebuilt; None for both.
+            cipher: Without it encrypted records are checked by their checksums, and counted as
+                undecodable.
+
+        Returns:
+            All that is wrong, named; nothing is raised for damage.
+
+        Raises:
+            InvalidArgumentError: There is no such level.
+
+        The pages of the view's moment are kept while it runs: beside many writes the file grows.
+        Cost: one reading of everything; level "references" looks up what each record refers to.
+        """
+        levels = levels_of(level)
+        total = self._session.engine.stat().entries if progress is not no_progress else 0
         with self._session.view() as txn:
             # Fresh caches: what is checked is what is stored.
             values = Values(self.options.bounds, self.options.value_cache_bytes)
             open_reader = partial(StreamReader, cipher=cipher, caches=self._session.fresh_caches())
-            return verify_store(txn, open_reader, values)
+            return verify_store(
+                txn, open_reader, values, cipher, levels=levels, total=total, progress=progress
+            )
 
     def stat(self) -> EngineStat:
         """Return sizes of the engine."""

@@ -25,13 +25,15 @@ class Node:
     """What is stored at one id.
 
     Attributes:
-        kind: layout.KIND_HEADER, KIND_ANCHOR, or 0 where only values or writes are left or early.
+        kind: layout.KIND_HEADER, KIND_ANCHOR, or 0 where only values or writes are left or early,
+            and at a gap.
         parent: None for a root, and where there is neither header nor anchor.
-        depth: Of the header or anchor.
+        depth: Of the header, anchor or gap.
         is_difference: Whether the header is coded against its parent's.
         checksum: Of the header's or anchor's record.
         values: Bytes of the values that have records of their own, by ordinal.
         records, bytes: Of everything at this id, keys included.
+        is_gap: Whether damage took the checkpoint, and a repair left its place.
     """
 
     kind: int = 0
@@ -42,6 +44,7 @@ class Node:
     values: dict[int, int] = field(default_factory=dict)
     records: int = 0
     bytes: int = 0
+    is_gap: bool = False
 
 
 def survey(reader: StreamReader) -> dict[bytes, Node]:
@@ -85,7 +88,8 @@ def _place(
         clear = header_format.parent_of(frame.peek(key, record, kind))
     except CorruptionError as error:
         raise reader.locate(error, cid) from None
-    node.kind = kind
+    node.kind = 0 if clear.is_lost else kind
+    node.is_gap = clear.is_lost
     node.parent = clear.parent
     node.depth = clear.depth
     node.is_difference = clear.is_difference

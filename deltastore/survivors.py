@@ -37,6 +37,7 @@ def write_survivors(here: StreamReader, there: StreamReader, drop: StreamDrop) -
         plan = drop.anchors.get(cid)
         if plan is not None:
             anchors.apply_anchor(there, plan)
+    _put_gaps(there, drop)
     for place in drop.needed:
         _write_value(here, there, drop, place)
     if ancestry.is_unhinted(here):
@@ -44,6 +45,16 @@ def write_survivors(here: StreamReader, there: StreamReader, drop: StreamDrop) -
     if ancestry.is_crossed(here):
         ancestry.mark_crossed(there)
     return found
+
+
+def _put_gaps(there: StreamReader, drop: StreamDrop) -> None:
+    """Keep the gaps that something stands on."""
+    above = {drop.nodes[cid].parent for cid in drop.keep}
+    above |= {plan.header.parent for plan in drop.anchors.values()}
+    for cid in above:
+        node = None if cid is None else drop.nodes.get(cid)
+        if cid is not None and node is not None and node.is_gap:
+            ancestry.put_gap(there, cid, node.depth)
 
 
 def _write_value(

@@ -44,7 +44,8 @@ def find_task(reader: StreamReader, cid: bytes, task_id: str, *, make_secret: bo
     if earlier.record is not None:
         return earlier
     secret = _secret(reader.txn, reader.cipher, reader.stream.thread, make=make_secret)
-    assert secret is not None
+    if secret is None:
+        raise reader.locate(CorruptionError("the secret that task ids are found by is gone"), cid)
     return _probe(reader, cid, task_id, _keyed(raw, secret))
 
 

@@ -1,220 +1,206 @@
-"""Check a store: every record, then every reference between records. Reads only.
+"""Check a store: every record by itself, then what records say of one another. Reads only.
 
-Level 1, records: structure, checksum, decoding. Level 2, references: parents, value pointers, delta
-bases and digests, bases of writes, directory numbers. Damage is collected and not raised, so that
-one report names all of it. Cost: the whole store is read and every value rebuilt once.
+Damage is collected and not raised, so that one report names all of it. A record that refers to a
+damaged one is reported as well: it does not rebuild.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import Final
 
-from deltastore import directory, tasks, watch
+from deltastore import verify_directory
 from deltastore.directory import Stream
-from deltastore.engine.api import Transaction
-from deltastore.errors import CorruptionError, DecryptionError
-from deltastore.format import entries, frame, keys, layout
+from deltastore.engine.api import KEYS_END, Transaction
+from deltastore.errors import CorruptionError, DecryptionError, InvalidArgumentError
+from deltastore.findings import LEVELS, RECORDS, REFERENCES, Level, Report
+from deltastore.format import keys, layout
 from deltastore.format.entries import Dropped
-from deltastore.format.header import Header
+from deltastore.format.keys import LogKey
+from deltastore.ids import id_from_cid
 from deltastore.log import StreamReader
-from deltastore.reclaim import is_listed_thread, stays, waiting_in
-from deltastore.reconstruct import whole_rows
+from deltastore.plans import Progress, no_progress
+from deltastore.reclaim import stays, waiting_in
+from deltastore.types import Cipher
 from deltastore.values import Values
+from deltastore.verify_records import check_record, kind_at
+from deltastore.verify_references import StreamCheck
 
 OpenReader = Callable[[Transaction, Stream], StreamReader]
-Progress = Callable[[int], None]
 
 _PAGE: Final = 1_000
-_RETIRED: Final = -1  # stands for every namespace of a thread being reclaimed
+_LOG: Final = bytes([layout.TAG_LOG])
 
 
-@dataclass(slots=True)
-class Report:
-    """What a check found.
+def levels_of(level: str | None) -> tuple[Level, ...]:
+    """Return what a level stands for; None for both.
 
-    Attributes:
-        records: Records of the log read.
-        checkpoints: Checkpoints among them.
-        damage: One error for each thing that is not as it was written; empty for a sound store.
-        undecodable: Records that only another cipher opens; they are not damage.
+    Raises:
+        InvalidArgumentError: There is no such level.
     """
-
-    records: int = 0
-    checkpoints: int = 0
-    damage: list[CorruptionError] = field(default_factory=list)
-    undecodable: int = 0
+    found = tuple(one for one in LEVELS if level in (None, one))
+    if not found:
+        raise InvalidArgumentError(
+            f"level must be one of {', '.join(LEVELS)}, or None for both (got {level!r})"
+        )
+    return found
 
 
 def verify_store(
     txn: Transaction,
     open_reader: OpenReader,
     values: Values,
-    progress: Progress = lambda _: None,
+    cipher: Cipher | None,
+    *,
+    levels: Collection[Level] = LEVELS,
+    total: int = 0,
+    progress: Progress = no_progress,
 ) -> Report:
-    """Check everything one view shows; `progress` is called with the records read so far."""
-    report = Report()
-    known: dict[tuple[int, int], Stream] = {}
-    _check_directory(txn, report, known)
-    waiting = waiting_in(txn)
-    start = bytes([layout.TAG_LOG])
-    stop = keys.after(start)
-    while page := txn.scan(start, stop, limit=_PAGE):
-        for key, record in page:
-            report.records += 1
-            if waiting and _is_waiting(waiting, key):
-                _guard(report, partial(frame.check, key, record))
-                continue
-            check = partial(_check, txn, open_reader, values, report, known, key, record)
-            _guard(report, check)
-        start = page[-1][0] + b"\x00"
-        progress(report.records)
-    return report
+    """Check everything one view shows.
+
+    Args:
+        open_reader, values: With caches of their own, so that what is checked is what is stored.
+        levels: What to check.
+        total: Records there are, for `progress` alone.
+
+    Cost: level one reads each record once; level two looks up what each refers to, and rebuilds
+        every value.
+    """
+    check = _Check(txn, open_reader, values, cipher, tuple(levels), Report(tuple(levels)))
+    check.run(total, progress)
+    return check.report
 
 
-def _is_waiting(waiting: Mapping[tuple[int, int, bytes], Dropped], key: bytes) -> bool:
-    """Whether a record is about to be deleted; what it refers to may be gone already."""
+@dataclass(slots=True)
+class _Check:
+    txn: Transaction
+    open_reader: OpenReader
+    values: Values
+    cipher: Cipher | None
+    levels: tuple[Level, ...]
+    report: Report
+    stream: StreamCheck | None = None  # of the numbers below
+    numbers: tuple[int, int] = (0, 0)
+    is_passing: bool = False
+
+    def run(self, total: int, progress: Progress) -> None:
+        if REFERENCES in self.levels:
+            with self.report.noting(REFERENCES, layout.KIND_STORE):
+                verify_directory.check_store(self.txn)
+        waiting: Mapping[tuple[int, int, bytes], Dropped] = {}
+        with self.report.noting(RECORDS, layout.KIND_DROPPED):
+            waiting = waiting_in(self.txn)
+        done = 0
+        # What a scan meets out of order ends it; what lies before and behind is still looked at.
+        for low, stop in ((b"\0", _LOG), (_LOG, KEYS_END)):
+            at = low
+            with self.report.noting(RECORDS):
+                while page := self.txn.scan(at, stop, limit=_PAGE):
+                    for key, record in page:
+                        self._one(key, record, waiting)
+                    at = page[-1][0] + b"\x00"
+                    done += len(page)
+                    progress(done, max(done, total))
+
+    def _one(
+        self, key: bytes, record: bytes, waiting: Mapping[tuple[int, int, bytes], Dropped]
+    ) -> None:
+        is_log = key[:1] == _LOG
+        self.report.records += is_log
+        found = len(self.report.damage)
+        undecodable = self.report.undecodable
+        if RECORDS in self.levels:
+            self._record(key, record)
+        place = None
+        if is_log:
+            try:
+                place = keys.split(key)
+            except CorruptionError:
+                if RECORDS not in self.levels:
+                    self._note_key(key)
+                return
+            self.report.checkpoints += place.kind == layout.KIND_HEADER
+        if REFERENCES in self.levels and len(self.report.damage) == found:
+            if place is None:
+                with self.report.noting(REFERENCES, kind_at(key), key=key):
+                    verify_directory.check_pair(self.txn, key, record)
+            else:
+                self._place(place, key, record, waiting)
+                if undecodable < self.report.undecodable:
+                    self.report.undecodable = undecodable + 1  # once, whoever came upon it
+
+    def _note_key(self, key: bytes) -> None:
+        with self.report.noting(RECORDS, key=key):
+            keys.split(key)
+
+    def _record(self, key: bytes, record: bytes) -> None:
+        try:
+            check_record(key, record, self.cipher)
+        except DecryptionError:
+            self.report.undecodable += key[:1] == _LOG
+        except CorruptionError as error:
+            with self.report.noting(RECORDS, _kind_of(key), key=key):
+                raise self._located(error, key) from None
+
+    def _located(self, error: CorruptionError, key: bytes) -> CorruptionError:
+        """Tell an error whose record it is about, as far as the directory tells."""
+        try:
+            place = keys.split(key)
+        except CorruptionError:
+            return error
+        thread_id, checkpoint_ns = verify_directory.name_of(self.txn, place.thread, place.namespace)
+        try:
+            return error.locate(thread_id, checkpoint_ns, id_from_cid(place.cid))
+        except CorruptionError:
+            return error.locate(thread_id, checkpoint_ns)
+
+    def _place(
+        self,
+        place: LogKey,
+        key: bytes,
+        record: bytes,
+        waiting: Mapping[tuple[int, int, bytes], Dropped],
+    ) -> None:
+        if waiting and _is_waiting(waiting, place):
+            return
+        numbers = (place.thread, place.namespace)
+        if numbers != self.numbers:
+            self.numbers = numbers
+            self._open(*numbers)
+        if self.is_passing:
+            return
+        with self.report.noting(REFERENCES, place.kind, key=key):
+            if self.stream is None:
+                raise self._located(
+                    CorruptionError(
+                        f"no thread has number {place.thread} and namespace {place.namespace}",
+                        record=key.hex(),
+                    ),
+                    key,
+                )
+            self.stream.check(place, key, record)
+
+    def _open(self, thread: int, namespace: int) -> None:
+        self.stream = None
+        self.is_passing = verify_directory.is_passing(self.txn, thread)
+        found = verify_directory.find_stream(self.txn, thread, namespace)
+        if found is not None:
+            mark = verify_directory.mark_of(self.txn, found)
+            reader = self.open_reader(self.txn, found)
+            self.stream = StreamCheck(reader, self.values, mark, self.report)
+
+
+def _kind_of(key: bytes) -> int | None:
     try:
-        place = keys.split(key)
+        return kind_at(key)
     except CorruptionError:
-        return False  # it is told of where it is checked
+        return None
+
+
+def _is_waiting(waiting: Mapping[tuple[int, int, bytes], Dropped], place: LogKey) -> bool:
+    """Whether a record is about to be deleted; what it refers to may be gone already."""
     one = waiting.get((place.thread, place.namespace, place.cid))
     if one is None or place.kind == layout.KIND_HEADER:
         return False
     return not stays(one, place)
-
-
-def _guard(report: Report, check: Callable[[], None]) -> None:
-    try:
-        check()
-    except CorruptionError as error:
-        report.damage.append(error)
-    except DecryptionError:
-        report.undecodable += 1
-
-
-def _check_directory(
-    txn: Transaction, report: Report, known: dict[tuple[int, int], Stream]
-) -> None:
-    waiting = txn.scan_keys(bytes([layout.TAG_RECLAIM]), bytes([layout.TAG_RECLAIM + 1]))
-    retired = {keys.number_at(key, 1) for key in waiting if is_listed_thread(key)}
-    _guard(report, partial(_check_store, txn))
-    start, stop = b"\0", bytes([layout.TAG_LOG])
-    while page := txn.scan(start, stop, limit=_PAGE):
-        for key, record in page:
-            _guard(report, partial(frame.check, key, record))
-        start = page[-1][0] + b"\x00"
-    start, stop = bytes([layout.TAG_THREAD]), bytes([layout.TAG_NAMESPACE])
-    while page := txn.scan(start, stop, limit=_PAGE):
-        for key, record in page:
-            _guard(report, partial(_check_thread, txn, key, record, retired, known))
-        start = page[-1][0] + b"\x00"
-    # A copy that is being made has a number, and no name yet.
-    unnamed = [n for n in watch.watched(txn) if directory.find_thread_id(txn, n) is None]
-    for number in (*retired, *unnamed):
-        known[number, _RETIRED] = Stream("", "", number, _RETIRED, b"")
-
-
-def _check_store(txn: Transaction) -> None:
-    everything = txn.scan_keys(b"\0", bytes([layout.TAG_LOG + 1]), limit=1)
-    if directory.store_identity(txn) is None and everything:
-        raise CorruptionError("the store's own record is gone")
-    given = directory.threads_given(txn)
-    start = bytes([layout.TAG_NAMES])
-    last = txn.scan_keys(start, keys.after(start), reverse=True, limit=1)
-    if last and keys.number_at(last[0], 1) > given:
-        raise CorruptionError(f"thread numbers are in use beyond {given}, the last one given")
-
-
-def _check_thread(
-    txn: Transaction,
-    key: bytes,
-    record: bytes,
-    retired: set[int],
-    known: dict[tuple[int, int], Stream],
-) -> None:
-    entry = entries.decode_thread(frame.unseal(key, record, layout.KIND_THREAD).payload)
-    thread_id = entry.thread_id
-    if key != keys.thread_key(thread_id.encode()):
-        raise CorruptionError("thread entry under another id's key", record=key.hex())
-    if entry.number == 0:
-        return
-    if entry.number in retired:
-        raise CorruptionError("thread has a number that is being reclaimed", thread_id=thread_id)
-    if directory.thread_id_of(txn, entry.number) != thread_id:
-        raise CorruptionError(f"number {entry.number} names another", thread_id=thread_id)
-    if entry.minute and txn.get(keys.activity_key(entry.minute, entry.number)) is None:
-        raise CorruptionError("thread is missing from the index of activity", thread_id=thread_id)
-    for stream in directory.streams(txn, thread_id):
-        known[stream.thread, stream.namespace] = stream
-        if directory.find_stream(txn, thread_id, stream.checkpoint_ns) != stream:
-            raise CorruptionError(
-                "namespace and its number disagree",
-                thread_id=thread_id,
-                checkpoint_ns=stream.checkpoint_ns,
-            )
-
-
-def _check(
-    txn: Transaction,
-    open_reader: OpenReader,
-    values: Values,
-    report: Report,
-    known: dict[tuple[int, int], Stream],
-    key: bytes,
-    record: bytes,
-) -> None:
-    place = keys.split(key)
-    if (place.thread, _RETIRED) in known:
-        return  # waits to be reclaimed
-    stream = known.get((place.thread, place.namespace))
-    if stream is None:
-        raise CorruptionError(
-            f"no thread has number {place.thread} and namespace {place.namespace}",
-            record=key.hex(),
-        )
-    reader = open_reader(txn, stream)
-    if place.kind == layout.KIND_HEADER:
-        report.checkpoints += 1
-        _check_header(reader, values, place.cid, record)
-    elif place.kind == layout.KIND_ANCHOR:
-        _check_anchor(reader, values, place.cid, record)
-    elif place.kind == layout.KIND_VALUE:
-        values.rebuild(reader, place.cid, int.from_bytes(place.suffix, "big"))
-    elif place.kind == layout.KIND_FOLDED:
-        reader.decode_folded(key, record, place.cid)
-        if reader.raw_anchor(place.cid) is None:
-            error = CorruptionError("folded writes without an anchor", record=key.hex())
-            raise reader.locate(error, place.cid)
-    else:
-        found = reader.decode_writes(key, record, place.cid)
-        if tasks.find_task(reader, place.cid, found.task_id, make_secret=False).key != key:
-            error = CorruptionError(f"task {found.task_id!r} has two records", record=key.hex())
-            raise reader.locate(error, place.cid)
-        if any(row.base is not None for row in found.rows):
-            whole_rows(reader, values, place.cid, found)
-
-
-def _check_anchor(reader: StreamReader, values: Values, cid: bytes, record: bytes) -> None:
-    header = reader.decode_anchor(cid, record).header
-    if reader.raw_header(cid) is not None:
-        raise reader.locate(CorruptionError("an anchor beside what it stands for"), cid)
-    _check_references(reader, values, cid, header)
-
-
-def _check_header(reader: StreamReader, values: Values, cid: bytes, record: bytes) -> None:
-    header = reader.decode(cid, record).header
-    for channel in header.versions:
-        if channel not in header.slots:
-            raise reader.locate(CorruptionError(f"channel {channel!r} has no slot"), cid)
-    _check_references(reader, values, cid, header)
-
-
-def _check_references(reader: StreamReader, values: Values, cid: bytes, header: Header) -> None:
-    if header.parent is not None and header.parent_stored and reader.link(header.parent) is None:
-        raise reader.locate(CorruptionError("its parent was stored and is gone"), cid)
-    for slot in header.slots.values():
-        if slot.value is not None:
-            values.load(reader, slot.value)

@@ -3,7 +3,8 @@
 A header is *whole*, or a *difference* to its parent's, the *base*. It takes two byte strings: the
 *clear* part, which is never encrypted and holds nothing of the user's, and the *payload*:
 
-    clear       u8 form (1 difference, 2 has stored parent, 4 has parent, 8 folded), depth, parent
+    clear       u8 form (1 difference, 2 has stored parent, 4 has parent, 8 folded, 16 lost), depth,
+                parent
     whole       varint size, MessagePack array of everything
     difference  4-byte digest of the base, u16 flags, the parts the flags name in this order:
                 versions (`versions`), fields (`maps`), seen (`versions`), metadata (`maps`),
@@ -16,12 +17,20 @@ store, compress or encrypt.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any
 
 from xxhash import xxh3_64_intdigest
 
 from deltastore.errors import CorruptionError, InvalidArgumentError
 from deltastore.format import maps, varint, versions
+from deltastore.format.clear import (
+    DIFFERENCE,
+    FOLDED,
+    HAS_PARENT,
+    PARENT_STORED,
+    ClearHeader,
+    parent_of,
+)
 from deltastore.format.plain import (
     DAMAGE,
     Opaque,
@@ -41,7 +50,6 @@ from deltastore.format.slots import (
     put_inline,
     put_slots,
 )
-from deltastore.ids import CID_ULID_BYTES, FORM_ULID, cid_length
 from deltastore.types import Typed, Version
 
 __all__ = [
@@ -57,11 +65,6 @@ __all__ = [
     "equal",
     "parent_of",
 ]
-
-_DIFFERENCE: Final = 1
-_PARENT_STORED: Final = 2
-_HAS_PARENT: Final = 4
-_FOLDED: Final = 8
 
 
 @dataclass(slots=True, eq=False)
@@ -100,23 +103,6 @@ class Header:
         return _same(self, _visible(self), other)
 
 
-class ClearHeader(NamedTuple):
-    """What the clear part tells.
-
-    Attributes:
-        parent: The parent's cid, None for a root.
-        parent_stored: Whether the parent was stored when this checkpoint was put.
-        is_difference: Whether decoding needs the parent's header.
-        depth, is_folded: See `Header`.
-    """
-
-    parent: bytes | None
-    parent_stored: bool
-    is_difference: bool
-    depth: int
-    is_folded: bool
-
-
 def _visible(header: Header) -> bytes:
     """Return the canonical bytes of the user-visible part."""
     return pack([header.fields, header.versions, header.seen, header.metadata, header.parent])
@@ -149,33 +135,6 @@ def equal(a: Header, b: Header) -> bool:
     return _visible(a) == _visible(b)
 
 
-def parent_of(clear: bytes) -> ClearHeader:
-    """Return what the clear part of a header tells, by itself.
-
-    Raises:
-        CorruptionError: The bytes are no clear part.
-
-    Cost: 1 us.
-    """
-    form = clear[0] if clear else 16
-    if form > 15:
-        raise CorruptionError(f"clear part of a header has unknown form: {clear[:40].hex()!r}")
-    if len(clear) > 1 and clear[1] < 128:
-        depth, at = clear[1], 2
-    else:
-        depth, at = varint.get(clear, 1)
-    parent = clear[at:] if form & _HAS_PARENT else None
-    if parent is None:
-        if at != len(clear):
-            raise CorruptionError(f"clear part of a root header is too long: {clear[:40].hex()}")
-    elif (len(parent) != CID_ULID_BYTES or parent[0] != FORM_ULID) and (
-        cid_length(parent, 0) != len(parent)
-    ):
-        raise CorruptionError(f"clear part of a header names no parent: {clear[:40].hex()}")
-    stored, is_difference = form & _PARENT_STORED != 0, form & _DIFFERENCE != 0
-    return tuple.__new__(ClearHeader, (parent, stored, is_difference, depth, form & _FOLDED != 0))
-
-
 def encode(
     header: Header, cid: bytes, base: Header | None, *, base_digest: int | None = None
 ) -> tuple[bytes, bytes]:
@@ -199,11 +158,11 @@ def encode(
         raise InvalidArgumentError(
             f"a checkpoint's depth is 0 to {varint.NUMBER_MAX}, not {header.depth}"
         )
-    form = _PARENT_STORED if header.parent_stored else 0
+    form = PARENT_STORED if header.parent_stored else 0
     if header.parent is not None:
-        form |= _HAS_PARENT
+        form |= HAS_PARENT
     if header.is_folded:
-        form |= _FOLDED
+        form |= FOLDED
     clear = bytearray((form,))
     varint.put(clear, header.depth)
     clear += header.parent or b""
@@ -220,7 +179,7 @@ def encode(
             whole = _whole(header)
             payload = payload if len(payload) < len(whole) else None
         if payload is not None:
-            clear[0] = form | _DIFFERENCE
+            clear[0] = form | DIFFERENCE
             if _reads_back(header, visible, bytes(clear), payload, cid, base, base_digest):
                 return bytes(clear), payload
             clear[0] = form
@@ -396,5 +355,5 @@ def _from_difference(payload: bytes, cid: bytes, base: Header, head: ClearHeader
         raise CorruptionError(
             f"header difference ends at byte {at}, but its payload has {len(payload)}"
         )
-    parent, stored, _, depth, fold = head
+    parent, stored, _, depth, fold, _ = head
     return Header(parent, stored, depth, fields, new_versions, seen, metadata, slots, inline, fold)

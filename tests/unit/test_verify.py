@@ -11,13 +11,13 @@ from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 
 from deltastore.engine.memory import MemoryEngine
 from deltastore.errors import CorruptionError
+from deltastore.findings import Report
 from deltastore.format import entries, frame, keys, layout, value
 from deltastore.format.entries import ThreadEntry
 from deltastore.ids import cid_from_id
 from deltastore.langgraph.saver import DeltaStoreSaver
 from deltastore.store import Store
 from deltastore.testing import Caller, Lane
-from deltastore.verify import Report
 
 pytestmark = pytest.mark.damaged
 
@@ -118,7 +118,7 @@ def test_damage_names_the_place(planted: Planted) -> None:
         error.thread_id,
         error.checkpoint_ns,
         error.checkpoint_id,
-        error.record,
+        error.key,
     )
 
 
@@ -129,7 +129,7 @@ def test_all_damage_is_in_one_report(planted: Planted) -> None:
     for key in found:
         planted.plant(key, planted.pairs()[key] + b"\0")
     assert len(found) >= 2
-    assert {key.hex() for key in found} <= {error.record for error in planted.verify().damage}
+    assert {key.hex() for key in found} <= {error.key for error in planted.verify().damage}
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,8 @@ def test_a_record_under_anothers_key_is_found(planted: Planted) -> None:
 def test_a_record_of_no_stream_is_found(planted: Planted) -> None:
     """Nobody can reach it: room that is lost, or a directory that is."""
     key = keys.header_key(keys.log_prefix(9, 9), ROOT)
-    planted.plant(key, planted.pairs()[keys.header_key(planted.prefix, ROOT)])
+    old = keys.header_key(planted.prefix, ROOT)
+    planted.plant(key, frame.move(old, key, planted.pairs()[old]))
     assert ["thread 9" in message or "number 9" in message for message in planted.damage()] == [
         True
     ]

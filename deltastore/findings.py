@@ -1,0 +1,135 @@
+"""What checking a store finds: plain records that print as one line and fit in JSON.
+
+A *finding* is one thing that is not as it was written, as close to its place as is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from deltastore.errors import CorruptionError, DecryptionError
+from deltastore.format import layout
+
+Level = Literal["records", "references"]
+RECORDS: Final = "records"
+REFERENCES: Final = "references"
+LEVELS: Final[tuple[Level, ...]] = (RECORDS, REFERENCES)
+
+KIND_NAMES: Final = {
+    layout.KIND_HEADER: "header",
+    layout.KIND_VALUE: "value",
+    layout.KIND_WRITES: "writes",
+    layout.KIND_ANCHOR: "anchor",
+    layout.KIND_FOLDED: "folded writes",
+    layout.KIND_STORE: "store",
+    layout.KIND_THREAD: "thread",
+    layout.KIND_NAME: "name",
+    layout.KIND_SECRET: "secret",
+    layout.KIND_MARK: "mark",
+    layout.KIND_DROPPED: "dropped",
+    layout.KIND_WATCH: "watch",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is not as it was written.
+
+    Attributes:
+        level: Which check found it: "records" looks at each record by itself, "references" at what
+            records say of one another.
+        message: What is wrong.
+        thread_id, checkpoint_ns, checkpoint_id, channel: Where; None where that is not known.
+        kind: Of the record that was looked at, a name of `KIND_NAMES`; None for none.
+        key: Of the record that is wrong or missing, in hexadecimal; None for none.
+    """
+
+    level: Level
+    message: str
+    thread_id: str | None = None
+    checkpoint_ns: str | None = None
+    checkpoint_id: str | None = None
+    channel: str | None = None
+    kind: str | None = None
+    key: str | None = None
+
+    def __str__(self) -> str:
+        place = [
+            f"{name} {value!r}"
+            for name, value in (
+                ("thread", self.thread_id),
+                ("namespace", self.checkpoint_ns),
+                ("checkpoint", self.checkpoint_id),
+                ("channel", self.channel),
+            )
+            if value is not None
+        ]
+        if self.key is not None:
+            place.append(f"{self.kind or 'record'} {self.key}")
+        return f"{self.message} ({', '.join(place)})" if place else self.message
+
+
+@dataclass(slots=True)
+class Report:
+    """What a check found.
+
+    Attributes:
+        levels: What was checked.
+        records: Records of the log read.
+        checkpoints: Checkpoints among them.
+        damage: Everything that is not as it was written; empty for a sound store.
+        undecodable: Records that only another cipher opens; they are not damage.
+        gaps: Places of checkpoints that a repair could not keep; reading their history raises
+            `BrokenChainError`. They are not damage any more.
+    """
+
+    levels: tuple[Level, ...] = LEVELS
+    records: int = 0
+    checkpoints: int = 0
+    damage: list[Finding] = field(default_factory=list)
+    undecodable: int = 0
+    gaps: int = 0
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing was found."""
+        return not self.damage
+
+    def __str__(self) -> str:
+        found = f"{len(self.damage)} findings" if self.damage else "sound"
+        return (
+            f"verify {' and '.join(self.levels)}: {self.checkpoints} checkpoints in {self.records} "
+            f"records, {self.undecodable} not decoded, {self.gaps} gaps: {found}"
+        )
+
+    @contextmanager
+    def noting(
+        self,
+        level: Level,
+        kind: int | None = None,
+        *,
+        key: bytes | None = None,
+        channel: str | None = None,
+    ) -> Iterator[None]:
+        """Note the damage that ends the block, and go on after it."""
+        try:
+            yield
+        except CorruptionError as error:
+            hexadecimal = None if key is None else key.hex()
+            self.damage.append(
+                Finding(
+                    level,
+                    error.message,
+                    error.thread_id,
+                    error.checkpoint_ns,
+                    error.checkpoint_id,
+                    channel,
+                    None if kind is None else KIND_NAMES[kind],
+                    error.record or hexadecimal,
+                )
+            )
+        except DecryptionError:
+            self.undecodable += 1

@@ -71,8 +71,15 @@ def store_identity(txn: Transaction) -> bytes | None:
 def make_store(txn: Transaction) -> None:
     """Write the store's own record unless it is there."""
     if store_identity(txn) is None:
-        entry = entries.StoreEntry(layout.FORMAT_VERSION, secrets.token_bytes(16))
-        _write(txn, _STORE_KEY, layout.KIND_STORE, entries.encode_store(entry))
+        for key, record in new_identity().items():
+            txn.put(key, record)
+
+
+def new_identity() -> dict[bytes, bytes]:
+    """Return the store's own record, with an identity that no other store has."""
+    entry = entries.StoreEntry(layout.FORMAT_VERSION, secrets.token_bytes(16))
+    payload = entries.encode_store(entry)
+    return {_STORE_KEY: frame.seal(_STORE_KEY, layout.KIND_STORE, b"", payload)}
 
 
 # Memoized by the record's own bytes: nothing can be stale.

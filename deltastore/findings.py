@@ -14,6 +14,7 @@ from deltastore.errors import CorruptionError, DecryptionError
 from deltastore.format import layout
 
 Level = Literal["records", "references"]
+STRUCTURE: Final = "structure"
 RECORDS: Final = "records"
 REFERENCES: Final = "references"
 LEVELS: Final[tuple[Level, ...]] = (RECORDS, REFERENCES)
@@ -39,15 +40,15 @@ class Finding:
     """One thing that is not as it was written.
 
     Attributes:
-        level: Which check found it: "records" looks at each record by itself, "references" at what
-            records say of one another.
+        level: Which check found it: "structure" walks the pages of the file, "records" looks at
+            each record by itself, "references" at what records say of one another.
         message: What is wrong.
         thread_id, checkpoint_ns, checkpoint_id, channel: Where; None where that is not known.
         kind: Of the record that was looked at, a name of `KIND_NAMES`; None for none.
         key: Of the record that is wrong or missing, in hexadecimal; None for none.
     """
 
-    level: Level
+    level: Level | Literal["structure"]
     message: str
     thread_id: str | None = None
     checkpoint_ns: str | None = None
@@ -82,6 +83,8 @@ class Report:
         checkpoints: Checkpoints among them.
         damage: Everything that is not as it was written; empty for a sound store.
         undecodable: Records that only another cipher opens; they are not damage.
+        is_walked: Whether the structure of the file was walked before it was mapped; it is not
+            while a process has the store open.
         gaps: Places of checkpoints that a repair could not keep; reading their history raises
             `BrokenChainError`. They are not damage any more.
     """
@@ -92,6 +95,7 @@ class Report:
     damage: list[Finding] = field(default_factory=list)
     undecodable: int = 0
     gaps: int = 0
+    is_walked: bool = False
 
     @property
     def is_sound(self) -> bool:

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
+
+_STEPS: Final = 1_000  # what one of several like pieces of work counts for
 
 Progress = Callable[[int, int], None]
 """Called with the work done and the work there is, in records, between two transactions.
@@ -19,6 +22,18 @@ on at the next opening.
 
 def no_progress(done: int, total: int) -> None:
     """Take no notice of progress."""
+
+
+def part_of(whole: Progress, index: int, count: int) -> Progress:
+    """Return the progress of one of `count` like pieces of work, as a part of the whole."""
+    if whole is no_progress:
+        return no_progress
+
+    def part(done: int, total: int) -> None:
+        share = _STEPS * min(done, total) // total if total > 0 else 0
+        whole(index * _STEPS + share, count * _STEPS)
+
+    return part
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +192,18 @@ class VacuumReport:
             f"vacuum: {self.bytes_before} bytes, {self.free_bytes_before} of them free, became "
             f"{self.bytes_after}"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class BackupReport:
+    """What was copied: where to, how many keys of the engine, and the bytes of the new file."""
+
+    target: str
+    entries: int
+    bytes: int
+
+    def __str__(self) -> str:
+        return f"{self.entries} records, {self.bytes} bytes, now in {self.target}"
 
 
 @dataclass(frozen=True, slots=True)

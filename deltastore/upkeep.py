@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from os import PathLike
 
 from deltastore import compaction, copying, expiry, retention, retire
 from deltastore.folding import Fold
 from deltastore.options import RetentionPolicy, SnapshotBounds
 from deltastore.plans import (
+    BackupReport,
     CompactionPlan,
     CopyReport,
     Progress,
@@ -238,3 +240,29 @@ class Upkeep:
         self._session.begin_write()
         self._session.reclaim()  # what waits to be deleted need not be copied
         return self._session.engine.vacuum(secure=secure, progress=progress)
+
+    def backup(
+        self, target: str | PathLike[str], *, progress: Progress = no_progress
+    ) -> BackupReport:
+        """Copy the store as it is at one moment to a new place, beside whoever uses it.
+
+        The copy is a store of its own, without free pages; it opens like any other. It is there
+        whole, and on disk, when this returns. Records are copied as they are: `Store.verify` of
+        the copy tells whether one is damaged, and `restore` asks it.
+
+        Args:
+            target: Absent, or an empty directory; made 0700.
+            progress: Called with records copied and records there are, while a view is open: it
+                must not use the store.
+
+        Raises:
+            StorePathError: The target holds something, lies in the store, or cannot be made.
+            StoreFullError: No room; nothing is left of the copy.
+            CorruptionError: Damage hides records.
+            EngineError: The store has no files, or a backup to the same place is running.
+
+        Cost: all is read and written once. The pages of the view's moment are kept while it runs:
+            beside many writes the file grows.
+        """
+        self._session.setup()
+        return self._session.engine.backup(target, progress=progress)

@@ -7,10 +7,10 @@ import argparse
 from deltastore.cli.arguments import Verbs, add_dry_run, add_verb
 from deltastore.cli.exits import MissingError
 from deltastore.cli.opening import open_store, require_readable, require_thread
-from deltastore.cli.progress import part_of, progress_bar
+from deltastore.cli.progress import progress_bar
 from deltastore.cli.removal import shown_plans
 from deltastore.errors import InvalidArgumentError
-from deltastore.plans import Progress, PrunePlan
+from deltastore.plans import Progress, PrunePlan, part_of
 from deltastore.store import Store
 
 

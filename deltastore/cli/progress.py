@@ -14,7 +14,6 @@ from deltastore.cli.output import has_rich
 from deltastore.plans import Progress, no_progress
 
 _WIDTH: Final = 30
-_STEPS: Final = 1_000  # what one of several equal parts counts for
 
 
 @contextmanager
@@ -31,16 +30,6 @@ def progress_bar(title: str) -> Iterator[Progress]:
             yield plain
         finally:
             plain.clear()
-
-
-def part_of(whole: Progress, index: int, count: int) -> Progress:
-    """Return the progress of one of `count` like pieces of work, as a part of the whole."""
-
-    def part(done: int, total: int) -> None:
-        share = _STEPS * min(done, total) // total if total > 0 else 0
-        whole(index * _STEPS + share, count * _STEPS)
-
-    return part
 
 
 class _PlainBar:

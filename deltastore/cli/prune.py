@@ -6,9 +6,10 @@ import argparse
 
 from deltastore.cli.arguments import Verbs, add_dry_run, add_verb, duration, positive
 from deltastore.cli.opening import open_store, require_thread, scan_threads
-from deltastore.cli.progress import part_of, progress_bar
+from deltastore.cli.progress import progress_bar
 from deltastore.cli.removal import shown_plans
 from deltastore.errors import InvalidArgumentError
+from deltastore.plans import part_of
 
 
 def add(verbs: Verbs) -> None:

@@ -23,16 +23,20 @@ An *engine* knows nothing of checkpoints. What the log relies on, numbered for t
  E11 A vacuum changes no pair. It runs beside transactions of any thread and process: what they put
      and delete meanwhile counts as ever, and one begun before its end keeps the state of its
      beginning. One that raises has changed nothing either.
+ E12 A backup holds the pairs of one moment, beside transactions of any thread and process. It is
+     there whole when the call returns, as durable as a commit; one that raises or whose process
+     dies leaves nothing at its place. An engine without files refuses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from deltastore.plans import Progress, VacuumReport, no_progress
+from deltastore.plans import BackupReport, Progress, VacuumReport, no_progress
 
 VALUE_BYTES_MAX: Final = (1 << 31) - 1
 KEYS_END: Final = b"\xff" * 8  # every key sorts before it; beyond it are an engine's own
@@ -139,6 +143,30 @@ class Engine(Protocol):
             EngineError: Another vacuum of the store is running, or the engine failed.
             StoreFullError: No room for a second copy of what is stored.
             ReadOnlyError: The engine was opened read-only.
+        """
+
+    def backup(
+        self,
+        target: str | os.PathLike[str],
+        *,
+        instead: Mapping[bytes, bytes] | None = None,
+        progress: Progress = no_progress,
+    ) -> BackupReport:
+        """Copy what one view shows into a new store of the same kind (E12).
+
+        Called inside no transaction of this thread.
+
+        Args:
+            target: Absent, or an empty directory.
+            instead: Pairs that the copy holds in the place of the store's own, or beside them.
+            progress: Called with keys done and keys there are. It must not use the engine. What it
+                raises ends the backup and passes.
+
+        Raises:
+            StorePathError: The target holds something, or cannot be made.
+            StoreFullError: No room; nothing is left of the copy.
+            CorruptionError: Damage hides keys.
+            EngineError: The engine has no files, or failed.
         """
 
     def close(self) -> None:

@@ -7,13 +7,14 @@ what the disk did, so a transaction that is undone or run again counts each time
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from os import PathLike
 from types import TracebackType
 
 from deltastore.engine.api import Engine, EngineStat, Pair, Transaction
-from deltastore.plans import Progress, VacuumReport, no_progress
+from deltastore.plans import BackupReport, Progress, VacuumReport, no_progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,16 @@ class CountingEngine:
     def vacuum(self, *, secure: bool = False, progress: Progress = no_progress) -> VacuumReport:
         """Vacuum the engine inside; its own transactions are not counted."""
         return self._inner.vacuum(secure=secure, progress=progress)
+
+    def backup(
+        self,
+        target: str | PathLike[str],
+        *,
+        instead: Mapping[bytes, bytes] | None = None,
+        progress: Progress = no_progress,
+    ) -> BackupReport:
+        """Back up the engine inside; not counted."""
+        return self._inner.backup(target, instead=instead, progress=progress)
 
     def close(self) -> None:
         """Close the engine inside."""

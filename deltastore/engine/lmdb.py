@@ -1,6 +1,6 @@
 """The embedded engine: an LMDB environment in a directory, shared by threads and processes.
 
-Obligations E1 to E11 of `deltastore.engine.api` hold over a killed process; over a crash of the
+Obligations E1 to E12 of `deltastore.engine.api` hold over a killed process; over a crash of the
 operating system too with durability "full". Writes of all processes run one after the other.
 
 POSIX only (fcntl, flock), on a local disk. Knows nothing of records: damage inside a value is for
@@ -10,6 +10,7 @@ the log to find; the structure of the file is checked before it is mapped (`lmdb
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 import lmdb
 
@@ -17,14 +18,16 @@ from deltastore.engine import lmdb_files as files
 from deltastore.engine import lmdb_paths as paths
 from deltastore.engine.api import EngineStat
 from deltastore.engine.limits import KEY_BYTES_MAX
+from deltastore.engine.lmdb_backup import backup
 from deltastore.engine.lmdb_errors import convert
+from deltastore.engine.lmdb_partial import check_target
 from deltastore.engine.lmdb_registry import Opening, registry
 from deltastore.engine.lmdb_shared import MAP_BYTES
 from deltastore.engine.lmdb_transaction import LmdbTransaction
 from deltastore.engine.lmdb_vacuum import Vacuum
 from deltastore.errors import InvalidArgumentError, ReadOnlyError
 from deltastore.options import ENGINE_DURABILITIES, EngineDurability
-from deltastore.plans import Progress, VacuumReport, no_progress
+from deltastore.plans import BackupReport, Progress, VacuumReport, no_progress
 
 
 class LmdbEngine:
@@ -164,6 +167,27 @@ class LmdbEngine:
         self._opening.check()
         self._check_writable()
         return Vacuum(self._opening, progress, secure).run()
+
+    def backup(
+        self,
+        target: str | os.PathLike[str],
+        *,
+        instead: Mapping[bytes, bytes] | None = None,
+        progress: Progress = no_progress,
+    ) -> BackupReport:
+        """Write all pairs of one view into a new store; see `deltastore.engine.api.Engine.backup`.
+
+        Pages that the view shows are kept while it runs: beside many writes the file grows.
+
+        Raises:
+            StorePathError: The target is not absent or an empty directory, or cannot be made.
+            StoreFullError: No room for the copy; nothing is left of it.
+            CorruptionError: Keys are out of order, or not all of them are reached.
+            EngineError: A backup to the same place is running.
+        """
+        self._opening.check()
+        real = check_target(target, self._opening.path)
+        return backup(self._opening, real, instead or {}, progress)
 
     def close(self) -> None:
         """Close; waits for the transactions running on the path. Closing twice is no error."""

@@ -314,12 +314,7 @@ def check_data_file(file: Path, *, verify_bytes_max: int, read_only: bool) -> No
     size = file.stat().st_size
     if size > verify_bytes_max and size >= claimed:
         return
-    try:
-        findings: list[str] = lmdb_verify.verify(  # type: ignore[no-untyped-call]  # has no stubs
-            str(file), subdir=False
-        )
-    except lmdb_verify.VerifyError as error:
-        findings = [str(error)]
+    findings = walk_pages(file)
     if findings:
         cut = f"it has {size} bytes where its meta pages say {claimed}; " if size < claimed else ""
         more = len(findings) - _FINDINGS_SHOWN
@@ -331,6 +326,20 @@ def check_data_file(file: Path, *, verify_bytes_max: int, read_only: bool) -> No
         )
     if size < claimed and not read_only:
         os.truncate(file, claimed)
+
+
+def walk_pages(file: Path) -> list[str]:
+    """Return what is wrong with the structure of a data file that nobody writes to; maps nothing.
+
+    Cost: reads the whole file, about 20 ms per MB.
+    """
+    try:
+        findings: list[str] = lmdb_verify.verify(  # type: ignore[no-untyped-call]  # has no stubs
+            str(file), subdir=False
+        )
+    except lmdb_verify.VerifyError as error:
+        findings = [str(error)]
+    return findings
 
 
 def find_generation(path: Path) -> Path:

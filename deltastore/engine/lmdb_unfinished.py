@@ -1,4 +1,4 @@
-"""The generation that a vacuum makes: an environment that nobody else knows of until it is named.
+"""The generation that a vacuum or a backup makes: nobody else knows of it until it is named.
 
 Its commits are not synced; `finish` syncs everything once, before anything names the generation.
 Pages are zero-initialised by LMDB, so the file holds what was put here and nothing else.
@@ -23,16 +23,21 @@ from deltastore.engine.lmdb_mapped import has_room
 from deltastore.engine.lmdb_shared import SharedEnvironment
 from deltastore.errors import DeltaStoreError, StoreFullError
 
-_WHAT = "vacuum"
-
 
 class UnfinishedGeneration:
-    """A generation under construction, above the one in use; the vacuum's lock must be held."""
+    """A generation under construction, above the one in use; the vacuum's lock must be held.
 
-    def __init__(self, shared: SharedEnvironment, in_use: int) -> None:
+    Args:
+        shared: Where it is made; only its path, map size and way of mapping are used.
+        in_use: The generation below; 0 for a store that is being made.
+        what: Of what it is part, for messages.
+    """
+
+    def __init__(self, shared: SharedEnvironment, in_use: int, what: str = "vacuum") -> None:
         self.number = generations.get_next_number(in_use)
         self._in_use = in_use
         self._shared = shared
+        self._what = what
         self._directory = files.get_directory(shared.path, self.number)
         self._env: lmdb.Environment | None = None
 
@@ -42,7 +47,7 @@ class UnfinishedGeneration:
             generations.remove_unfinished(self._shared.path, self._in_use)
             files.make_files(self._directory)
         except OSError as error:
-            raise convert(error, self._shared.path, _WHAT) from error
+            raise convert(error, self._shared.path, self._what) from error
         self._open()
 
     def append(self, pairs: Collection[Pair]) -> None:
@@ -93,8 +98,8 @@ class UnfinishedGeneration:
             env.set_mapsize(2 * env.info()["map_size"])
         except (lmdb.Error, OverflowError) as error:
             raise StoreFullError(
-                f"{self._shared.path}: no address space for a vacuum ({error}); raise the limit "
-                "(ulimit -v)"
+                f"{self._shared.path}: no address space for a {self._what} ({error}); raise the "
+                "limit (ulimit -v)"
             ) from error
 
     def _convert(self, error: lmdb.Error) -> DeltaStoreError:
@@ -103,7 +108,7 @@ class UnfinishedGeneration:
             return StoreFullError(
                 f"{self._shared.path}: no room for a second copy; make room and try again"
             )
-        return convert(error, self._shared.path, _WHAT)
+        return convert(error, self._shared.path, self._what)
 
     def _has_room(self) -> bool:
         with (self._directory / files.DATA).open("rb") as data:
@@ -136,7 +141,7 @@ class UnfinishedGeneration:
             files.sync_files(self._directory)
             files.sync_directory(self._shared.path)
         except OSError as error:
-            raise convert(error, self._shared.path, _WHAT) from error
+            raise convert(error, self._shared.path, self._what) from error
 
     def close(self) -> None:
         """Close the environment if it is open."""

@@ -4,7 +4,7 @@ A *state* is what one commit left behind. Readers pin the state of their beginni
 the state in place unless it is pinned, and a copy of it otherwise. A write transaction keeps its
 puts and deletes aside until it ends, so undoing it is forgetting them.
 
-Holds everything in memory, writes no file, and is the simplest thing that meets E1 to E11 of
+Holds everything in memory, writes no file, and is the simplest thing that meets E1 to E12 of
 `deltastore.engine.api`.
 """
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import threading
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from heapq import merge
 from types import TracebackType
 
@@ -26,8 +26,8 @@ from deltastore.engine.limits import (
     check_limit,
     check_pair,
 )
-from deltastore.errors import ForkedStoreError, StoreClosedError
-from deltastore.plans import Progress, VacuumReport, no_progress
+from deltastore.errors import EngineError, ForkedStoreError, StoreClosedError
+from deltastore.plans import BackupReport, Progress, VacuumReport, no_progress
 
 
 class _State:
@@ -110,6 +110,17 @@ class MemoryEngine:
         """Do nothing: there is no file. See `deltastore.engine.api.Engine.vacuum`."""
         self.check()
         return VacuumReport(generation=0, bytes_before=0, bytes_after=0, free_bytes_before=0)
+
+    def backup(
+        self,
+        target: str | os.PathLike[str],
+        *,
+        instead: Mapping[bytes, bytes] | None = None,  # noqa: ARG002 - there is nothing to copy to
+        progress: Progress = no_progress,  # noqa: ARG002
+    ) -> BackupReport:
+        """Refuse: there is no file. See `deltastore.engine.api.Engine.backup`."""
+        self.check()
+        raise EngineError(f"a memory store has no files, so it cannot be copied to {target!s}")
 
     def close(self) -> None:
         """Close and forget everything; waits for running transactions."""

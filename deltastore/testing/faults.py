@@ -1,7 +1,7 @@
 """An engine that fails at a chosen call, for loops over every call that could fail.
 
-A *call* is a begin, a get, a scan, a put, a delete, the commit at the end of a block, or a vacuum,
-counted from 1 over all threads. A loop runs the same work with `fail_at` 1, 2, 3, ... until
+A *call* is a begin, a get, a scan, a put, a delete, the commit at the end of a block, a vacuum or a
+backup, counted from 1 over all threads. A loop runs the same work with `fail_at` 1, 2, 3, ... until
 `has_failed` stays False: every place where an engine may fail was then tried once.
 
 Injects nothing below the seam: torn pages and full disks are for the tests of one engine.
@@ -10,13 +10,14 @@ Injects nothing below the seam: torn pages and full disks are for the tests of o
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from os import PathLike
 from types import TracebackType
 
 from deltastore.engine.api import Engine, EngineStat, Pair, Transaction
 from deltastore.errors import EngineError
-from deltastore.plans import Progress, VacuumReport, no_progress
+from deltastore.plans import BackupReport, Progress, VacuumReport, no_progress
 
 
 class FailingEngine:
@@ -76,6 +77,17 @@ class FailingEngine:
         """Vacuum the engine inside; one of the calls that count."""
         self.count("vacuum")
         return self._inner.vacuum(secure=secure, progress=progress)
+
+    def backup(
+        self,
+        target: str | PathLike[str],
+        *,
+        instead: Mapping[bytes, bytes] | None = None,
+        progress: Progress = no_progress,
+    ) -> BackupReport:
+        """Back up the engine inside; one of the calls that count."""
+        self.count("backup")
+        return self._inner.backup(target, instead=instead, progress=progress)
 
     def close(self) -> None:
         """Close the engine inside."""

@@ -17,7 +17,7 @@ import pytest
 from deltastore.cli import arguments, exits, info
 from deltastore.cli.output import fields, iso_time, printable, show, table
 from deltastore.cli.program import main
-from deltastore.cli.progress import part_of, progress_bar
+from deltastore.cli.progress import progress_bar
 from deltastore.cli.removal import shown_plans
 from deltastore.errors import (
     BrokenChainError,
@@ -30,7 +30,7 @@ from deltastore.errors import (
     NeededRunError,
     StorePathError,
 )
-from deltastore.plans import PrunePlan, StreamPlan
+from deltastore.plans import PrunePlan, StreamPlan, part_of
 
 RECORDS: list[dict[str, Any]] = [
     {"thread_id": "anna", "bytes": 7, "run_id": None},

@@ -187,10 +187,15 @@ def threads_given(txn: Transaction) -> int:
     return 0 if payload is None else entries.decode_number(payload) - 1
 
 
+def set_threads_given(txn: Transaction, number: int) -> None:
+    """Note the last thread number that was given."""
+    _write(txn, _THREADS_KEY, layout.KIND_STORE, entries.encode_number(number + 1))
+
+
 def next_thread_number(txn: Transaction) -> int:
     """Give a thread number that was never given before."""
     number = threads_given(txn) + 1
-    _write(txn, _THREADS_KEY, layout.KIND_STORE, entries.encode_number(number + 1))
+    set_threads_given(txn, number)
     return number
 
 

@@ -137,3 +137,30 @@ class Report:
             )
         except DecryptionError:
             self.undecodable += 1
+
+
+@dataclass(slots=True)
+class RepairReport:
+    """What a repair made, and what it could not keep.
+
+    Attributes:
+        target: The new store.
+        threads, checkpoints, records: What it holds.
+        gaps: Places of lost checkpoints that kept ones stand on: their history raises
+            `BrokenChainError` from there on.
+        lost: Everything that was not kept, and why: checkpoints by id where that is known, else
+            ranges of what unreadable pages may have held.
+    """
+
+    target: str
+    threads: int = 0
+    checkpoints: int = 0
+    records: int = 0
+    gaps: int = 0
+    lost: list[Finding] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return (
+            f"repair into {self.target}: {self.checkpoints} checkpoints of {self.threads} threads "
+            f"kept, {self.gaps} gaps, {len(self.lost)} losses"
+        )

@@ -28,6 +28,7 @@ class Node:
         kind: layout.KIND_HEADER, KIND_ANCHOR, or 0 where only values or writes are left or early,
             and at a gap.
         parent: None for a root, and where there is neither header nor anchor.
+        parent_stored: Whether that was stored when this was put.
         depth: Of the header, anchor or gap.
         is_difference: Whether the header is coded against its parent's.
         checksum: Of the header's or anchor's record.
@@ -44,6 +45,7 @@ class Node:
     values: dict[int, int] = field(default_factory=dict)
     records: int = 0
     bytes: int = 0
+    parent_stored: bool = False
     is_gap: bool = False
 
 
@@ -91,6 +93,7 @@ def _place(
     node.kind = 0 if clear.is_lost else kind
     node.is_gap = clear.is_lost
     node.parent = clear.parent
+    node.parent_stored = clear.parent_stored
     node.depth = clear.depth
     node.is_difference = clear.is_difference
     node.checksum = frame.checksum(record)

@@ -48,7 +48,7 @@ def check_target(target: str | os.PathLike[str], *sources: Path) -> Path:
 def partial_directory(target: Path, what: str) -> Iterator[Path]:
     """Give the block an empty directory that takes the place of `target` at its end, synced.
 
-    An exception of the block removes it and passes. What the block leaves must be synced itself.
+    An exception of the block removes it and passes.
 
     Raises:
         EngineError: Another process is making the same; or the file system refuses.
@@ -61,6 +61,7 @@ def partial_directory(target: Path, what: str) -> Iterator[Path]:
     try:
         try:
             yield partial
+            _sync(partial)
             partial.rename(target)  # an empty directory there is replaced
             files.sync_directory(target.parent)
         except OSError as error:
@@ -70,6 +71,17 @@ def partial_directory(target: Path, what: str) -> Iterator[Path]:
         raise
     finally:
         os.close(held)
+
+
+def _sync(partial: Path) -> None:
+    """Make everything in a directory durable."""
+    for path in partial.rglob("*"):
+        if path.is_dir():
+            files.sync_directory(path)
+            continue
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+    files.sync_directory(partial)
 
 
 def _make(partial: Path, what: str) -> int:

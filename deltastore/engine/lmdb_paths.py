@@ -51,6 +51,22 @@ def check_path(path: str | os.PathLike[str], *, read_only: bool) -> Path:
     return real
 
 
+def check_damaged_path(path: str | os.PathLike[str]) -> Path:
+    """Return the real path of what may be a store with files missing; touches nothing.
+
+    Raises:
+        InvalidTypeError: `path` is no path.
+        StorePathError: It is no directory, or has no generation's directory.
+    """
+    try:
+        return check_path(path, read_only=True)
+    except StorePathError:
+        real = Path(os.path.realpath(os.fsdecode(path)))
+        if real.is_dir() and any(files.is_generation(entry.name) for entry in real.iterdir()):
+            return real
+        raise
+
+
 def _check_names(path: Path, names: list[str], read_only: bool) -> None:
     seen = [name for name in names if not name.startswith(".")]
     if files.CURRENT in seen:

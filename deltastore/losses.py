@@ -1,0 +1,104 @@
+"""What a repair found damaged or missing, and which records that may have been.
+
+A *loss* is a range of keys in which something is not there any more: a single key, where a record
+is damaged and its key can be relied on; else all between the keys before and behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from deltastore.errors import CorruptionError
+from deltastore.findings import STRUCTURE, Finding
+from deltastore.format import keys, layout
+from deltastore.format.keys import LogKey
+
+_SINGLE: Final = (layout.KIND_HEADER, layout.KIND_ANCHOR, layout.KIND_WRITES, layout.KIND_FOLDED)
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Something that is not there any more.
+
+    Attributes:
+        low, high: The first key it may have had, and the first it cannot have had.
+        key: The one under which damaged bytes were found; None where pages cannot be read.
+        why: For the report.
+    """
+
+    low: bytes
+    high: bytes
+    key: bytes | None
+    why: str
+
+    def meets(self, low: bytes, high: bytes) -> bool:
+        """Whether a range of keys may lack something."""
+        return self.low < high and low < self.high
+
+
+@dataclass(slots=True)
+class Losses:
+    """All losses of a store."""
+
+    found: list[Loss] = field(default_factory=list)
+
+    def meet(self, low: bytes, high: bytes) -> bool:
+        """Whether a range of keys may lack something."""
+        return any(loss.meets(low, high) for loss in self.found)
+
+    def in_stream(self, prefix: bytes, named: Iterable[bytes]) -> Losses:
+        """Return the losses of one stream.
+
+        A damaged record's key is relied on where other records name the checkpoint that it names:
+        then it is a loss at that checkpoint alone.
+
+        Args:
+            named: Ids that sound records are at or refer to.
+        """
+        known, found = frozenset(named), []
+        for loss in self.found:
+            if not loss.meets(prefix, keys.after(prefix)):
+                continue
+            place = None if loss.key is None else place_of(loss.key)
+            if loss.key is not None and place is not None and place.cid in known:
+                if not loss.key.startswith(prefix):
+                    continue
+                found.append(Loss(loss.key, loss.key + b"\x00", loss.key, loss.why))
+            else:
+                found.append(loss)
+        return Losses(found)
+
+    def reason_at(self, prefix: bytes, cid: bytes, *, is_stored: bool) -> str | None:
+        """Return why a checkpoint cannot be relied on; None if nothing of it may be missing.
+
+        A value that is missing does not count: whoever refers to it tells.
+        """
+        at = prefix + cid
+        kinds = _SINGLE if not is_stored else _SINGLE[2:]
+        for loss in self.found:
+            for kind in kinds:
+                if loss.meets(at + bytes([kind]), at + bytes([kind + 1])):
+                    return loss.why
+        return None
+
+
+def place_of(key: bytes) -> LogKey | None:
+    """Take a key of the log apart; None if it is none."""
+    try:
+        return keys.split(key)
+    except CorruptionError:
+        return None
+
+
+def told(loss: Loss, thread_id: str | None, checkpoint_ns: str | None) -> Finding:
+    """Return what the report says of a loss whose checkpoint is not known."""
+    if loss.key is not None:
+        return Finding("records", loss.why, thread_id, checkpoint_ns, key=loss.key.hex())
+    return Finding(
+        STRUCTURE,
+        f"{loss.why}: any number of records from key {loss.low.hex()} on, before {loss.high.hex()}",
+        thread_id,
+        checkpoint_ns,
+    )

@@ -61,13 +61,10 @@ class Losses:
         for loss in self.found:
             if not loss.meets(prefix, keys.after(prefix)):
                 continue
-            place = None if loss.key is None else place_of(loss.key)
-            if loss.key is not None and place is not None and place.cid in known:
-                if not loss.key.startswith(prefix):
-                    continue
-                found.append(Loss(loss.key, loss.key + b"\x00", loss.key, loss.why))
-            else:
-                found.append(loss)
+            key = loss.key
+            place = place_of(key) if key is not None and key.startswith(prefix) else None
+            is_known = place is not None and place.cid in known
+            found.append(single(key, loss.why) if key is not None and is_known else loss)
         return Losses(found)
 
     def reason_at(self, prefix: bytes, cid: bytes, *, is_stored: bool) -> str | None:
@@ -90,6 +87,24 @@ def place_of(key: bytes) -> LogKey | None:
         return keys.split(key)
     except CorruptionError:
         return None
+
+
+def single(key: bytes, why: str) -> Loss:
+    """Return the loss of one record whose key is relied on."""
+    return Loss(key, key + b"\x00", key, why)
+
+
+def between(before: bytes, key: bytes, following: bytes, why: str) -> Loss:
+    """Return the loss of a record whose damaged bytes lay under `key`, between two sound ones.
+
+    Where one of these is of the same checkpoint, the key is relied on: damage does not make it so.
+    """
+    place = place_of(key)
+    if place is not None:
+        start = key[: 9 + len(place.cid)]
+        if before.startswith(start) or following.startswith(start):
+            return single(key, why)
+    return Loss(before + b"\x00", max(following, before + b"\x00\x00"), key, why)
 
 
 def told(loss: Loss, thread_id: str | None, checkpoint_ns: str | None) -> Finding:

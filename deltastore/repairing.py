@@ -31,7 +31,7 @@ from deltastore.format import keys, layout
 from deltastore.format.entries import with_deleted
 from deltastore.ids import cid_from_id
 from deltastore.log import StreamReader
-from deltastore.losses import Loss, Losses, place_of, told
+from deltastore.losses import Loss, Losses, between, place_of, single, told
 from deltastore.mend_directory import mend_directory
 from deltastore.mending import Mended, mend_stream
 from deltastore.options import StoreOptions
@@ -118,19 +118,19 @@ class _Repair:
 
     def _sound(self, salvage: Salvage) -> Iterator[Pair]:
         before = b""
-        bad: list[tuple[bytes, bytes, str]] = []
+        bad: list[tuple[bytes, str]] = []  # since the last sound one
         for key, record in salvage.pairs():
             try:
                 if not 0 < len(key) <= self.session.engine.key_bytes_max:
                     raise CorruptionError(f"key of {len(key)} bytes")
                 self._check(key, record)
             except CorruptionError as error:
-                bad.append((before + b"\x00", key, error.message))
+                bad.append((key, error.message))
                 continue
-            self._note(bad, key)
+            self.losses.found += [between(before, at, key, why) for at, why in bad]
             bad, before = [], key
             yield key, record
-        self._note(bad, b"\xff")
+        self.losses.found += [between(before, at, b"\xff", why) for at, why in bad]
 
     def _check(self, key: bytes, record: bytes) -> None:
         try:
@@ -142,10 +142,6 @@ class _Repair:
                     "without the key: repair it from Python, with cipher=serde.cipher; nothing was "
                     "written"
                 ) from None
-
-    def _note(self, bad: Sequence[tuple[bytes, bytes, str]], following: bytes) -> None:
-        for low, key, why in bad:
-            self.losses.found.append(Loss(low, max(following, low + b"\x00"), key, why))
 
     def _put(self, batch: Sequence[Pair]) -> None:
         def op(txn: Transaction) -> list[bytes]:
@@ -160,7 +156,7 @@ class _Repair:
 
         for key in self.session.queue.run(op):
             why = "two pages hold records under this key, and nothing tells which is in use"
-            self.losses.found.append(Loss(key, key + b"\x00", key, why))
+            self.losses.found.append(single(key, why))
 
     # 2. Mend
 

@@ -52,20 +52,19 @@ _NETWORK_TYPES: Final = frozenset(
 )
 
 
-def warn_network(path: Path, *, mountinfo: str | None = None, stacklevel: int = 2) -> None:
-    """Warn (`UserWarning`) if `path` lies on a network file system.
+def find_file_system(path: Path, *, mountinfo: str | None = None) -> str | None:
+    """Return the type of the file system that holds `path`, None where that is not told.
 
     Args:
-        mountinfo: Text of Linux's /proc/self/mountinfo; read from there if None, and where there is
-            none, nothing is known and nothing said.
+        mountinfo: Text of Linux's /proc/self/mountinfo; read from there if None.
     """
     if mountinfo is None:
         try:
             mountinfo = Path("/proc/self/mountinfo").read_text(errors="surrogateescape")
         except OSError:
-            return
+            return None
     here = f"{path}/"
-    best, found = "", ""
+    best, found = "", None
     for line in mountinfo.splitlines():
         left, _, right = line.partition(" - ")
         fields, kinds = left.split(" "), right.split(" ")
@@ -74,7 +73,18 @@ def warn_network(path: Path, *, mountinfo: str | None = None, stacklevel: int = 
         mount = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), fields[4])
         if here.startswith(mount.rstrip("/") + "/") and len(mount) >= len(best):
             best, found = mount, kinds[0]
-    if found in _NETWORK_TYPES:
+    return found
+
+
+def is_network(file_system: str | None) -> bool:
+    """Return whether a type of file systems is known to be one over a network."""
+    return file_system in _NETWORK_TYPES
+
+
+def warn_network(path: Path, *, mountinfo: str | None = None, stacklevel: int = 2) -> None:
+    """Warn (`UserWarning`) if `path` lies on a network file system, as far as that is known."""
+    found = find_file_system(path, mountinfo=mountinfo)
+    if is_network(found):
         warnings.warn(
             f"{path} is on a network file system ({found}). LMDB needs a memory map and POSIX "
             "locks that all its users see at once; processes on two hosts can damage the "

@@ -5,11 +5,14 @@
     with DeltaStoreSaver("./state") as saver:
         graph = builder.compile(checkpointer=saver)
 
-`DeltaStoreSaver` is the saver; `Store`, at its `.store`, lists, sizes and verifies what it holds.
+`DeltaStoreSaver` is the saver; `Store`, at its `.store`, lists, sizes, verifies and backs up what
+it holds. `verify_path`, `restore`, `repair` and `doctor` take the path of a store.
 """
 
 from __future__ import annotations
 
+from deltastore.checkup import verify_path
+from deltastore.diagnosis import Diagnosis, doctor
 from deltastore.errors import (
     BrokenChainError,
     CorruptionError,
@@ -28,18 +31,25 @@ from deltastore.errors import (
     StoreFullError,
     StorePathError,
 )
+from deltastore.findings import Finding, RepairReport, Report
 from deltastore.langgraph.saver import DeltaStoreSaver
 from deltastore.options import RetentionPolicy, SnapshotBounds, StoreOptions, TimeToLive
+from deltastore.plans import BackupReport
+from deltastore.repairing import repair
+from deltastore.restoring import restore
 from deltastore.store import Store
 
 __all__ = [
+    "BackupReport",
     "BrokenChainError",
     "CorruptionError",
     "DecryptionError",
     "DeletedParentError",
     "DeltaStoreError",
     "DeltaStoreSaver",
+    "Diagnosis",
     "EngineError",
+    "Finding",
     "ForkedStoreError",
     "FormatVersionError",
     "InvalidArgumentError",
@@ -47,6 +57,8 @@ __all__ = [
     "NeededRunError",
     "PrunedCheckpointError",
     "ReadOnlyError",
+    "RepairReport",
+    "Report",
     "RetentionPolicy",
     "SnapshotBounds",
     "Store",
@@ -55,4 +67,8 @@ __all__ = [
     "StoreOptions",
     "StorePathError",
     "TimeToLive",
+    "doctor",
+    "repair",
+    "restore",
+    "verify_path",
 ]

@@ -12,6 +12,7 @@ from typing import Final, Literal
 
 from deltastore.errors import CorruptionError, DecryptionError
 from deltastore.format import layout
+from deltastore.format.frame import HINT
 
 Level = Literal["records", "references"]
 STRUCTURE: Final = "structure"
@@ -73,6 +74,37 @@ class Finding:
         return f"{self.message} ({', '.join(place)})" if place else self.message
 
 
+def finding_of(
+    error: CorruptionError,
+    level: Level,
+    kind: int | None = None,
+    *,
+    key: bytes | None = None,
+    channel: str | None = None,
+    checkpoint_id: str | None = None,
+) -> Finding:
+    """Return what an error tells.
+
+    Args:
+        key: Of the record that was looked at, if the error does not name one.
+        checkpoint_id: What was looked at; where the error is about another checkpoint, this one
+            does not rebuild because of that.
+    """
+    message = error.message.removesuffix(HINT)
+    if checkpoint_id is not None and error.checkpoint_id not in (None, checkpoint_id):
+        message = f"it does not rebuild: {message} at checkpoint {error.checkpoint_id!r}"
+    return Finding(
+        level,
+        message,
+        error.thread_id,
+        error.checkpoint_ns,
+        checkpoint_id if checkpoint_id is not None else error.checkpoint_id,
+        channel,
+        None if kind is None else KIND_NAMES[kind],
+        error.record or (None if key is None else key.hex()),
+    )
+
+
 @dataclass(slots=True)
 class Report:
     """What a check found.
@@ -117,24 +149,16 @@ class Report:
         *,
         key: bytes | None = None,
         channel: str | None = None,
+        checkpoint_id: str | None = None,
     ) -> Iterator[None]:
-        """Note the damage that ends the block, and go on after it."""
+        """Note the damage that ends the block, and go on after it; see `finding_of`."""
         try:
             yield
         except CorruptionError as error:
-            hexadecimal = None if key is None else key.hex()
-            self.damage.append(
-                Finding(
-                    level,
-                    error.message,
-                    error.thread_id,
-                    error.checkpoint_ns,
-                    error.checkpoint_id,
-                    channel,
-                    None if kind is None else KIND_NAMES[kind],
-                    error.record or hexadecimal,
-                )
+            found = finding_of(
+                error, level, kind, key=key, channel=channel, checkpoint_id=checkpoint_id
             )
+            self.damage.append(found)
         except DecryptionError:
             self.undecodable += 1
 

@@ -7,13 +7,15 @@ is damaged and its key can be relied on; else all between the keys before and be
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
 from deltastore.errors import CorruptionError
-from deltastore.findings import STRUCTURE, Finding
+from deltastore.findings import RECORDS, STRUCTURE, Finding
 from deltastore.format import keys, layout
 from deltastore.format.keys import LogKey
+from deltastore.ids import id_from_cid
 
 _SINGLE: Final = (layout.KIND_HEADER, layout.KIND_ANCHOR, layout.KIND_WRITES, layout.KIND_FOLDED)
 
@@ -108,9 +110,14 @@ def between(before: bytes, key: bytes, following: bytes, why: str) -> Loss:
 
 
 def told(loss: Loss, thread_id: str | None, checkpoint_ns: str | None) -> Finding:
-    """Return what the report says of a loss whose checkpoint is not known."""
+    """Return what the report says of a loss."""
     if loss.key is not None:
-        return Finding("records", loss.why, thread_id, checkpoint_ns, key=loss.key.hex())
+        checkpoint_id = None
+        with suppress(CorruptionError):
+            checkpoint_id = id_from_cid(keys.split(loss.key).cid)
+        return Finding(
+            RECORDS, loss.why, thread_id, checkpoint_ns, checkpoint_id, key=loss.key.hex()
+        )
     return Finding(
         STRUCTURE,
         f"{loss.why}: any number of records from key {loss.low.hex()} on, before {loss.high.hex()}",

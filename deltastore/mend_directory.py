@@ -60,6 +60,7 @@ def mend_directory(txn: Transaction, losses: Losses, minute: int) -> list[Findin
     for thread_id, entry in found.by_id.items():
         if entry.number:
             found.by_id[thread_id] = _name(txn, found, entry, minute)
+    _drop_nameless(txn, found)
     _index_activity(txn, found)
     _index_runs(txn, found)
     _set_counter(txn)
@@ -173,6 +174,15 @@ def _name(txn: Transaction, found: _Directory, entry: ThreadEntry, minute: int) 
     return entry
 
 
+def _drop_nameless(txn: Transaction, found: _Directory) -> None:
+    """Delete what is about threads that have no name any more; of their log the caller tells."""
+    for tag in (layout.TAG_NAMESPACE, layout.TAG_NAMES, layout.TAG_SECRET, layout.TAG_LATE):
+        for key, _ in _scan(txn, tag):
+            number = keys.number_at(key, 1)
+            if number and number not in found.ids:
+                txn.delete(key)
+
+
 def _index_activity(txn: Transaction, found: _Directory) -> None:
     for key, _ in _scan(txn, layout.TAG_ACTIVITY):
         txn.delete(key)
@@ -185,6 +195,9 @@ def _index_runs(txn: Transaction, found: _Directory) -> None:
     """Note each run both ways again, where one is left."""
     pairs = {(keys.number_at(k, 9), k[1:9]) for k, _ in _scan(txn, layout.TAG_RUN)}
     pairs |= {(keys.number_at(k, 1), k[5:13]) for k, _ in _scan(txn, layout.TAG_THREAD_RUNS)}
+    for tag in (layout.TAG_RUN, layout.TAG_THREAD_RUNS):
+        for key, _ in _scan(txn, tag):
+            txn.delete(key)
     for thread, raw in pairs:
         if thread in found.ids:
             run_hash = int.from_bytes(raw, "big")

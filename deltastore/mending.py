@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from deltastore import ancestry, log, run_index
 from deltastore.errors import CorruptionError, DecryptionError
-from deltastore.findings import RECORDS, Finding
+from deltastore.findings import RECORDS, Finding, finding_of
 from deltastore.format import keys, layout
 from deltastore.format.entries import DeletedMark
 from deltastore.format.value import ValueRecord
@@ -108,23 +108,14 @@ class _Mending:
         node = self.nodes.get(cid)
         return cid not in self.lost and (node is None or (not node.kind and not node.is_gap))
 
-    def _lose(
-        self, cid: bytes, why: str, channel: str | None = None, key: str | None = None
-    ) -> None:
-        stream = self.reader.stream
-        self.lost.setdefault(
-            cid,
-            Finding(
-                RECORDS,
-                why,
-                stream.thread_id,
-                stream.checkpoint_ns,
-                id_from_cid(cid),
-                channel,
-                None,
-                key,
-            ),
-        )
+    def _lose(self, cid: bytes, why: str) -> None:
+        self._lose_for(cid, CorruptionError(why))
+
+    def _lose_for(self, cid: bytes, error: CorruptionError, channel: str | None = None) -> None:
+        if cid not in self.lost:
+            self.reader.locate(error, cid)
+            at = id_from_cid(cid)
+            self.lost[cid] = finding_of(error, RECORDS, channel=channel, checkpoint_id=at)
 
     def _judge(self, cid: bytes) -> None:
         reader = self.reader
@@ -143,7 +134,7 @@ class _Mending:
             for _, record in reader.writes(cid):
                 whole_rows(reader, self.values, cid, record)
         except CorruptionError as error:
-            self._lose(cid, str(error), channel, error.record)
+            self._lose_for(cid, error, channel)
         except DecryptionError:
             self._judge_undecoded(cid)
 
@@ -160,7 +151,7 @@ class _Mending:
             for _, record in self.reader.writes(cid):
                 whole_rows(self.reader, self.values, cid, record)
         except CorruptionError as error:
-            self._lose(cid, str(error), None, error.record)
+            self._lose_for(cid, error)
         except DecryptionError:
             pass
 

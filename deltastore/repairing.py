@@ -29,6 +29,7 @@ from deltastore.errors import CorruptionError, DecryptionError
 from deltastore.findings import STRUCTURE, Finding, RepairReport, Report
 from deltastore.format import keys, layout
 from deltastore.format.entries import with_deleted
+from deltastore.format.frame import HINT
 from deltastore.ids import cid_from_id
 from deltastore.log import StreamReader
 from deltastore.losses import Loss, Losses, between, place_of, single, told
@@ -125,7 +126,7 @@ class _Repair:
                     raise CorruptionError(f"key of {len(key)} bytes")
                 self._check(key, record)
             except CorruptionError as error:
-                bad.append((key, error.message))
+                bad.append((key, error.message.removesuffix(HINT)))
                 continue
             self.losses.found += [between(before, at, key, why) for at, why in bad]
             bad, before = [], key
@@ -165,33 +166,36 @@ class _Repair:
         run = self.session.queue.run
         self.report.lost += run(lambda txn: mend_directory(txn, self.losses, this_minute()))
         self.session.reclaim()
-        self._tell_losses()
         self._mend_streams({}, progress)
+        self._tell_losses()
 
     def _tell_losses(self) -> None:
-        """Tell of the losses that are not of a checkpoint that is known by then."""
+        """Tell of the losses that are not of a checkpoint that is told of by now."""
+        known = {(one.thread_id, one.checkpoint_ns, one.checkpoint_id) for one in self.report.lost}
         with self.session.engine.begin(write=False) as txn:
             for loss in self.losses.found:
                 place = place_of(loss.key or loss.low) or place_of(loss.high)
                 names = (
                     (None, None) if place is None else name_of(txn, place.thread, place.namespace)
                 )
-                self.report.lost.append(told(loss, *names))
+                found = told(loss, *names)
+                if (found.thread_id, found.checkpoint_ns, found.checkpoint_id) not in known:
+                    self.report.lost.append(found)
 
     def _mend_streams(self, forced: Forced, progress: Progress) -> None:
-        at, done = bytes([layout.TAG_LOG]), 0
+        at = bytes([layout.TAG_LOG])
         stop = keys.after(at)
         while True:
             with self.session.engine.begin(write=False) as txn:
                 page = txn.scan_keys(at, stop, limit=1)
-                total = self.session.engine.stat().entries if page else done
+                given = directory.threads_given(txn)
             if not page:
                 return
             prefix = page[0][:9]
-            self._mend_stream(keys.number_at(prefix, 1), keys.number_at(prefix, 5), forced)
+            thread = keys.number_at(prefix, 1)
+            self._mend_stream(thread, keys.number_at(prefix, 5), forced)
             at = keys.after(prefix)
-            done += 1
-            progress(done, max(total, done))
+            progress(thread, max(given, thread))
 
     def _mend_stream(self, thread: int, namespace: int, forced: Forced) -> None:
         def op(txn: Transaction) -> tuple[Stream | None, Mended]:

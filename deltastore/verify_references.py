@@ -6,6 +6,9 @@ values, hints and marks, the index of runs. Every value is rebuilt.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from deltastore import ancestry, tasks
 from deltastore.errors import CorruptionError
 from deltastore.findings import REFERENCES, Report
@@ -47,8 +50,20 @@ class StreamCheck:
             layout.KIND_WRITES: self._check_writes,
             layout.KIND_FOLDED: self._check_folded,
         }[place.kind]
-        with self._report.noting(REFERENCES, place.kind, key=key):
+        with self._noting(place.kind, place.cid, key):
             check(place, key, record)
+
+    @contextmanager
+    def _noting(
+        self, kind: int, cid: bytes, key: bytes | None = None, channel: str | None = None
+    ) -> Iterator[None]:
+        """Note the damage that ends the block, as one of a checkpoint."""
+        at = id_from_cid(cid)
+        with self._report.noting(REFERENCES, kind, key=key, channel=channel, checkpoint_id=at):
+            try:
+                yield
+            except CorruptionError as error:
+                raise self.reader.locate(error, cid) from None
 
     def _error(self, what: str, cid: bytes, key: bytes | None = None) -> CorruptionError:
         error = CorruptionError(what, record=None if key is None else key.hex())
@@ -64,19 +79,19 @@ class StreamCheck:
             if channel not in header.slots:
                 raise self._error(f"channel {channel!r} has no slot", cid)
         self._check_references(header, cid, key)
-        with self._report.noting(REFERENCES, place.kind, key=key):
+        with self._noting(place.kind, cid, key):
             self._check_hints(header, cid)
-        with self._report.noting(REFERENCES, layout.KIND_MARK):
+        with self._noting(layout.KIND_MARK, cid):
             self._check_run(run_of(header.metadata), cid)
 
     def _check_references(self, header: Header, cid: bytes, key: bytes) -> None:
         """Check the parent, and each value that is shown, by itself."""
         kind = keys.split(key).kind
-        with self._report.noting(REFERENCES, kind, key=key):
+        with self._noting(kind, cid, key):
             self._check_parent(header, cid)
         for channel, slot in header.slots.items():
             if slot.value is not None:
-                with self._report.noting(REFERENCES, kind, key=key, channel=channel):
+                with self._noting(kind, cid, key, channel):
                     self._values.load(self.reader, slot.value)
 
     def _check_parent(self, header: Header, cid: bytes) -> None:
@@ -140,7 +155,7 @@ class StreamCheck:
         self._check_task(found, cid, key)
         if any(row.base is not None for row in found.rows):
             whole_rows(reader, self._values, cid, found)
-        with self._report.noting(REFERENCES, layout.KIND_MARK):
+        with self._noting(layout.KIND_MARK, cid):
             for run_id in sorted(found.runs()):
                 self._check_run(run_id, cid)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from deltastore.errors import (
+    CorruptionError,
     DecryptionError,
     InvalidArgumentError,
     InvalidTypeError,
@@ -16,6 +17,7 @@ FAILED: Final = 1
 REFUSED: Final = 2
 MISSING: Final = 3
 ENCRYPTED: Final = 4
+DAMAGED: Final = 5
 INTERRUPTED: Final = 130
 UNREAD: Final = 141  # as a shell reports a program ended by SIGPIPE
 
@@ -32,6 +34,8 @@ def exit_code_of(error: Exception) -> int:
         return MISSING
     if isinstance(error, DecryptionError):
         return ENCRYPTED
+    if isinstance(error, CorruptionError):
+        return DAMAGED
     return FAILED
 
 

@@ -11,17 +11,22 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from deltastore.cli import (
+    backup,
     check_graph,
     check_reducer,
     compact,
     copy,
     delete,
+    doctor,
     exits,
     history,
     info,
     prune,
+    repair,
+    restore,
     threads,
     vacuum,
+    verify,
 )
 from deltastore.cli.exits import MissingError, exit_code_of, line_of
 from deltastore.cli.output import note
@@ -29,6 +34,7 @@ from deltastore.errors import DeltaStoreError
 
 _VERBS = (
     *(info, threads, history, compact, vacuum, prune, copy, delete),
+    *(verify, repair, backup, restore, doctor),
     *(check_reducer, check_graph),  # of reducers: they open no store
 )
 
@@ -74,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _make_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="deltastore",
-        description="Look into a store of LangGraph checkpoints and keep it small.",
+        description="Look into a store of LangGraph checkpoints, keep it small and keep it safe.",
         allow_abbrev=False,
     )
     verbs = parser.add_subparsers(metavar="VERB", required=True)

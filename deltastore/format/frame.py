@@ -49,6 +49,7 @@ from deltastore.format.layout import (
 from deltastore.types import Cipher
 
 COMPRESS_BYTES_MIN: Final = 16  # below, a zstd frame is never shorter than what it holds
+HINT: Final = "; run `deltastore verify PATH` to list every damaged record"
 RECORD_BYTES_MIN: Final = 7  # codec, kind, an empty clear part, no payload, checksum
 
 _VERSION_BITS: Final = FORMAT_VERSION << 4
@@ -336,6 +337,4 @@ def _decrypt(key: bytes, sealed: bytes, cipher: Cipher | None) -> bytes:
 
 
 def _damage(key: bytes, what: str) -> CorruptionError:
-    return CorruptionError(
-        f"{what}; run `deltastore verify PATH` to list every damaged record", record=key.hex()
-    )
+    return CorruptionError(what + HINT, record=key.hex())

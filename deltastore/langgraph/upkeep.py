@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from os import PathLike
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
@@ -12,7 +13,14 @@ from deltastore.langgraph.channels import folds_of
 from deltastore.langgraph.core import Core
 from deltastore.langgraph.serde import Coder
 from deltastore.options import RetentionPolicy, SnapshotBounds
-from deltastore.plans import CompactionPlan, CopyReport, PrunePlan, RetentionReport, VacuumReport
+from deltastore.plans import (
+    BackupReport,
+    CompactionPlan,
+    CopyReport,
+    PrunePlan,
+    RetentionReport,
+    VacuumReport,
+)
 from deltastore.store import Store
 
 
@@ -175,3 +183,11 @@ class UpkeepMixin(BaseCheckpointSaver[str]):
     async def avacuum(self, *, secure: bool = False) -> VacuumReport:
         """As `vacuum`."""
         return await self._core.work(lambda: self.vacuum(secure=secure))
+
+    def backup(self, target: str | PathLike[str]) -> BackupReport:
+        """Copy the store as it is at one moment to a new place; see `Store.backup`."""
+        return self.store.backup(target)
+
+    async def abackup(self, target: str | PathLike[str]) -> BackupReport:
+        """As `backup`."""
+        return await self._core.work(lambda: self.backup(target))

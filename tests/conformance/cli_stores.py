@@ -19,6 +19,7 @@ from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 
 from deltastore import DeltaStoreSaver, Store
 from deltastore.cli.program import main
+from deltastore.engine.lmdb import LmdbEngine
 from deltastore.ids import uuid6_from_ulid
 from deltastore.testing import make_checkpoint, make_config
 
@@ -95,7 +96,7 @@ def put_line(
 
 
 def make_stores(where: Path) -> None:
-    """Make what docs/cli.md speaks of: `state`, `long`, `secret`, `notes.txt` and `app.py`."""
+    """Make what docs/cli.md speaks of: stores, a damaged one, a file that is none, and `app.py`."""
     with DeltaStoreSaver(where / "state") as saver:
         put_line(saver, "anna", BEGIN_MS, [f"{RUN}1", f"{RUN}2"])
         put_line(saver, "anna", BEGIN_MS + 2_000, [f"{RUN}1"], "research:1")
@@ -106,6 +107,9 @@ def make_stores(where: Path) -> None:
     with DeltaStoreSaver(where / "long") as saver:
         runs = [f"{RUN}{digit}" for digit in "123456"]
         put_line(saver, "carl", BEGIN_MS, runs, more=": " + LONG)
+    with DeltaStoreSaver(where / "broken") as saver:
+        put_line(saver, "anna", BEGIN_MS, [f"{RUN}1", f"{RUN}2"])
+    damage_record(where / "broken", -4)
     (where / "notes.txt").write_text("no store\n")
     (where / "app.py").write_text(APP, "utf-8")
 
@@ -127,6 +131,15 @@ def imports_of_its_own(where: Path) -> Iterator[None]:
         for name, module in [*sys.modules.items()]:
             if Path(getattr(module, "__file__", None) or "").is_relative_to(where):
                 del sys.modules[name]
+
+
+def damage_record(path: Path, place: int) -> None:
+    """Flip a bit in a record of the log, below the store."""
+    engine = LmdbEngine(path)
+    with engine.begin(write=True) as txn:
+        key, record = txn.scan(b"\x10", b"\x11")[place]
+        txn.put(key, record[:20] + bytes([record[20] ^ 1]) + record[21:])
+    engine.close()
 
 
 def run(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:

@@ -256,7 +256,7 @@ def plan_steps(drop: StreamDrop) -> list[Step]:
     """Return what is to be done, in order; any number of steps may share a transaction."""
     steps = [Step(_VALUE, *place, 1, ends=False) for place in drop.values]
     steps += [Step(_WHOLE, cid, 0, 1, ends=False) for cid in drop.whole]
-    steps += [Step(_WRITES, *place, 1, ends=True) for place in drop.writes]
+    steps += [Step(_WRITES, *place, 2, ends=True) for place in drop.writes]
     gone = (*drop.order, *drop.remains, *drop.early)
     steps += [Step(_GONE, cid, 0, _records(drop, cid), ends=True) for cid in gone]
     if drop.is_crossed:
@@ -332,6 +332,8 @@ def _store_writes(reader: StreamReader, drop: StreamDrop, place: Place) -> None:
         reader.txn.delete(key)
     else:
         log.put_writes(reader, key, record)
+    # Headers below name it as the nearest writer of channels that it may hold nothing of now.
+    ancestry.mark_late(reader, drop.nodes[place[0]].depth, place[0])
 
 
 def _drop_header(reader: StreamReader, drop: StreamDrop, cid: bytes) -> None:

@@ -111,15 +111,14 @@ class StreamCheck:
             return
         if self.reader.raw_header(parent) is None:
             return
-        for _, record in self.reader.writes(parent):
-            for row in record.rows:
-                slot = header.slots.get(row.channel)
-                if slot is None or slot.writer != parent:
-                    raise self._error(
-                        f"its parent holds writes of {row.channel!r} that it does not know of, and "
-                        "no mark tells of them",
-                        cid,
-                    )
+        wrote = {row.channel for one in self.reader.writes(parent) for row in one.record.rows}
+        known = {channel for channel, slot in header.slots.items() if slot.writer == parent}
+        for channel in sorted(wrote ^ known):
+            if channel in wrote:
+                what = f"its parent holds writes of {channel!r} that it does not know of"
+            else:
+                what = f"its parent held writes of {channel!r}, which are gone"
+            raise self._error(f"{what}, and no mark tells of that", cid)
 
     def _check_run(self, run_id: str, cid: bytes) -> None:
         if not run_id or run_id in self._runs:

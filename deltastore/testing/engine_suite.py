@@ -1,4 +1,4 @@
-"""The obligations E1 to E11 of `deltastore.engine.api` as tests, for any engine.
+"""The obligations E1 to E12 of `deltastore.engine.api` as tests, for any engine.
 
     class TestMine(EngineSuite):
         def make_engine(self, where):
@@ -29,6 +29,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from deltastore.engine.api import VALUE_BYTES_MAX, Engine
 from deltastore.errors import InvalidArgumentError, StoreClosedError
+from deltastore.testing.engine_backup_laws import BackupLaws
 from deltastore.testing.engine_calls import (
     SECONDS_MAX,
     TOP,
@@ -48,7 +49,7 @@ class _Huge(bytes):
         return VALUE_BYTES_MAX + 1
 
 
-class EngineSuite(VacuumLaws):
+class EngineSuite(VacuumLaws, BackupLaws):
     """Adopt by subclassing; see the module's docstring."""
 
     examples: ClassVar[int] = 30

@@ -23,6 +23,7 @@ from deltastore.ids import id_from_cid
 from deltastore.log import StreamReader
 from deltastore.reconstruct import whole_rows
 from deltastore.run_index import run_of
+from deltastore.types import Version
 from deltastore.values import Values
 from deltastore.verify_directory import may_be_dropped
 
@@ -81,6 +82,11 @@ class StreamCheck:
         self._check_references(header, cid, key)
         with self._noting(place.kind, cid, key):
             self._check_hints(header, cid)
+            if header.is_folded:
+                self._check_mark(cid)
+        for channel, version in header.versions.items():
+            with self._noting(place.kind, cid, key, channel):
+                self._check_inherited(header, cid, channel, version)
         with self._noting(layout.KIND_MARK, cid):
             self._check_run(run_of(header.metadata), cid)
 
@@ -120,6 +126,26 @@ class StreamCheck:
                 what = f"its parent held writes of {channel!r}, which are gone"
             raise self._error(f"{what}, and no mark tells of that", cid)
 
+    def _check_inherited(self, header: Header, cid: bytes, channel: str, version: Version) -> None:
+        """Check that a value that lies inline elsewhere is of the version that is shown here."""
+        ref = header.slots[channel].value
+        if ref is None or ref.digest is not None or ref.cid == cid:
+            return
+        entry = self.reader.entry(ref.cid)
+        if entry is not None and not entry.is_anchor:
+            found = entry.header.versions.get(channel)
+            if found != version:
+                raise self._error(
+                    f"it shows version {version!r} of a value at {id_from_cid(ref.cid)!r}, where "
+                    f"version {found!r} is stored",
+                    cid,
+                )
+
+    def _check_mark(self, cid: bytes) -> None:
+        """Check that walks are told to stop here, since headers below do not know what came."""
+        if cid not in self._late and not self._is_unhinted:
+            raise self._error("the mark that makes walks stop here is gone", cid)
+
     def _check_run(self, run_id: str, cid: bytes) -> None:
         if not run_id or run_id in self._runs:
             return
@@ -139,6 +165,8 @@ class StreamCheck:
             return
         if not may_be_dropped(self._mark, cid):
             raise self._error("an anchor for a checkpoint that was not dropped", cid, key)
+        with self._noting(layout.KIND_MARK, cid):
+            self._check_mark(cid)
         self._check_references(reader.decode_anchor(cid, record).header, cid, key)
 
     def _check_value(self, place: LogKey, key: bytes, record: bytes) -> None:  # noqa: ARG002 - it is read by its place

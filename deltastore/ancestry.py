@@ -119,7 +119,7 @@ def walk(
         For each channel that has one, the cid of its seed's checkpoint.
 
     Raises:
-        BrokenChainError: An ancestor that was stored is gone.
+        BrokenChainError: An ancestor that was stored is gone, or it comes to a gap.
 
     Cost: two look-ups per checkpoint passed; stretches without writes are jumped over.
     """
@@ -128,7 +128,7 @@ def walk(
 
 
 def parent_link(reader: StreamReader, cid: bytes, own: ClearHeader | Header) -> Link | None:
-    """Return a checkpoint's parent, or the anchor in its place; None where its history ends.
+    """Return a checkpoint's parent, or anchor or gap in its place; None where its history ends.
 
     It ends at a root, and at a checkpoint whose parent never was stored.
 
@@ -139,7 +139,7 @@ def parent_link(reader: StreamReader, cid: bytes, own: ClearHeader | Header) -> 
         return None
     link = reader.link(own.parent)
     if link is not None:
-        return _checked(reader, link)
+        return link
     if own.parent_stored:
         error = BrokenChainError(
             f"its parent {id_from_cid(own.parent)!r} was stored and is gone; history from here "
@@ -148,17 +148,6 @@ def parent_link(reader: StreamReader, cid: bytes, own: ClearHeader | Header) -> 
         raise reader.locate(error, cid)
     reader.check_absent(own.parent)
     return None
-
-
-def _checked(reader: StreamReader, link: Link) -> Link:
-    """Return a place that a walk comes to.
-
-    Raises:
-        BrokenChainError: It is a gap.
-    """
-    if link.clear.is_lost:
-        raise reader.locate(lost(), link.cid)
-    return link
 
 
 @dataclass(slots=True)
@@ -176,6 +165,8 @@ class _Walk:
         while following is not None and following.cid not in visited and self.sought:
             if self._ends(following):
                 break
+            if following.clear.is_lost:
+                raise self.reader.locate(lost(), following.cid)
             visited.add(following.cid)
             self.at = following
             self._visit()
@@ -261,7 +252,7 @@ class _Hinted(_Walk):
             self.idle = _IDLE_STEPS - (own.depth - floor)
             return _Walk._next(self)
         self.jumped = stop is not None and stop.cid != own.parent
-        return None if stop is None else _checked(self.reader, stop)
+        return stop
 
     def _nearest_stop(self, header: Header, floor: int | None) -> Link | None:
         """Return the nearest ancestor that matters by this header's hints."""

@@ -1,4 +1,4 @@
-"""The two levels of verification: each kind of damage to each kind of record, planted below a store.
+"""The two levels of verification: each kind of damage to each kind of record, below a store.
 
 The store holds every kind: anchors, folded writes, runs, late and early writes, secrets.
 """

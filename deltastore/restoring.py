@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from os import PathLike
 
 from deltastore import directory
@@ -47,7 +48,7 @@ def restore(
         first, more = report.damage[0], len(report.damage) - 1
         others = f", and {more} more" if more else ""
         raise CorruptionError(
-            f"{source} is damaged: {first.message}{others}; nothing was restored. "
+            f"{os.fsdecode(backup)} is damaged: {first.message}{others}; nothing was restored. "
             "`deltastore verify` lists all; `deltastore repair` makes a store of what is left",
             thread_id=first.thread_id,
             checkpoint_ns=first.checkpoint_ns,

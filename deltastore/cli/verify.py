@@ -49,9 +49,8 @@ def run(args: argparse.Namespace) -> None:
 
 def document_of(finding: Finding) -> Record:
     """Return a finding as JSON tells it."""
-    record = asdict(finding)
-    record["namespace"] = record.pop("checkpoint_ns")
-    return record
+    names = {"checkpoint_ns": "namespace"}
+    return {names.get(name, name): value for name, value in asdict(finding).items()}
 
 
 def lines_of(found: Sequence[Finding]) -> list[str]:

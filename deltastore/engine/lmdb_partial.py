@@ -35,12 +35,14 @@ def check_target(target: str | os.PathLike[str], *sources: Path) -> Path:
     real = paths.check_path(target, read_only=False)
     if real.exists() and any(real.iterdir()):
         raise StorePathError(
-            f"{real} is not empty; nothing there is overwritten: name an empty directory or a path "
-            "not in use"
+            f"{os.fsdecode(target)} is not empty; nothing there is overwritten: name an empty "
+            "directory or a path not in use"
         )
     for source in sources:
         if real == source or source in real.parents or real in source.parents:
-            raise StorePathError(f"{real} and the store {source} lie within each other")
+            raise StorePathError(
+                f"{os.fsdecode(target)} and the store {source} lie within each other"
+            )
     return real
 
 

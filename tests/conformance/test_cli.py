@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "cli.md").read_text("utf-8")
 VERBS = [
     *("info", "threads", "history", "compact", "vacuum", "prune", "copy", "delete"),
+    *("verify", "backup", "restore", "repair", "doctor"),
     *("check-reducer", "check-graph"),
 ]
 
@@ -42,11 +44,13 @@ def here(tmp_path: Path) -> Iterator[Path]:
 
 
 def masked(text: str) -> str:
-    """Return output with sizes masked: they depend on zstd's release and the host's page size."""
+    """Return output with sizes and sums masked: they depend on zstd's release and the page size."""
     text = re.sub(r"(?<![\w.:-])\d{3,}(?![\w.:-])", "N", text)
+    text = re.sub(r"\b0x[0-9a-f]{8}\b", "SUM", text)
     return re.sub(r"[ -]*  +", " ", text)
 
 
+@pytest.mark.damaged  # it shows what damage looks like
 def test_the_page_shows_what_the_commands_print(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -147,6 +151,63 @@ def test_ids_without_a_time_and_odd_metadata_are_listed(
         found["checkpoints"][0]["checkpoint_id"],
         found["checkpoints"][0]["source"],
     )
+
+
+# --- damage ---
+
+
+@pytest.mark.damaged
+@pytest.mark.parametrize("level", [[], ["--level", "records"], ["--level", "references"]])
+def test_verify_tells_damage_by_its_exit_code_and_names_it(
+    here: Path, capsys: pytest.CaptureFixture[str], level: list[str]
+) -> None:
+    """A nightly job looks at the code, and somebody at the names."""
+    assert 0 == run(capsys, "verify", "state", *level)[0]
+    code, out, err = run(capsys, "verify", "broken", "--json", *level)
+    assert (5, "") == (code, err)
+    found = json.loads(out)["damage"]
+    assert {("anna", "", "header")} == {
+        (one["thread_id"], one["namespace"], one["kind"]) for one in found
+    }
+    assert 4 == run(capsys, "history", "secret", "anna")[0]
+    assert 0 == run(capsys, "verify", "secret")[0]
+
+
+@pytest.mark.damaged
+def test_repair_tells_what_it_lost_by_its_exit_code(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """0 only where nothing was."""
+    assert 0 == run(capsys, "repair", "state", "same")[0]
+    assert contents_at(here / "state") == contents_at(here / "same")
+    code, out, _ = run(capsys, "repair", "broken", "less", "--json")
+    report = json.loads(out)
+    assert (5, 2, 2) == (code, report["checkpoints"], len(report["lost"]))
+    assert 2 == len(contents_at(here / "less")["anna"])
+
+
+def test_a_backup_restored_is_the_store(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of encrypted ones too: no record is opened."""
+    for name in ("state", "secret"):
+        made = document_of(capsys, "backup", name, f"{name}.bak")
+        assert made["records"] == document_of(capsys, "info", name)["entries"]
+        document_of(capsys, "restore", f"{name}.bak", f"{name}.new")
+    assert contents_at(here / "state") == contents_at(here / "state.new")
+    assert 2 == document_of(capsys, "delete", "secret.new", "--thread", "anna")["checkpoints"]
+
+
+def test_doctor_tells_facts_and_what_to_do(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Facts to the answer, what to do beside it."""
+    (here / "state").chmod(0o755)
+    code, out, err = run(capsys, "doctor", "state")
+    assert 0 == code
+    assert "directory mode   755" in out.splitlines()
+    assert "deltastore: warning: others may look into it" in err
+    code, out, err = run(capsys, "doctor", "state", "--json")
+    found = json.loads(out)
+    assert "755" == found["directory_mode"]
+    assert found["map"]["entries"] == document_of(capsys, "info", "state")["entries"]
+    assert 1 <= len(found["warnings"])
 
 
 # --- what goes ---

@@ -60,6 +60,18 @@ MISTAKES = [
     (2, ["copy", "state", "anna", "bert"], "thread 'bert' exists"),
     (2, ["copy", "state", "anna", "anna"], "onto itself"),
     (3, ["delete", "state", "--run", "x", "--run", "y"], "anything of run 'x', 'y'"),
+    (2, ["verify", "state", "--level", "all"], "invalid choice: 'all'"),
+    (2, ["backup", "state"], "TARGET"),
+    (3, ["verify", "nowhere"], "no store there"),
+    (3, ["backup", "nowhere", "copy"], "no store there"),
+    (3, ["backup", "state", "long"], "long is not empty"),
+    (3, ["backup", "state", "state/copy"], "lie within each other"),
+    (3, ["restore", "nowhere", "copy"], "no store there"),
+    (3, ["restore", "state", "long"], "long is not empty"),
+    (3, ["repair", "nowhere", "copy"], "no store there"),
+    (3, ["repair", "state", "long"], "long is not empty"),
+    (3, ["doctor", "nowhere"], "no store there"),
+    (4, ["repair", "secret", "copy"], "the command line has no key"),
     (4, ["history", "secret", "anna"], "the command line has no key"),
     (4, ["prune", "secret", "anna"], "the command line has no key"),
     (4, ["delete", "secret", "--run", f"{RUN}1"], "the command line has no key"),
@@ -152,7 +164,7 @@ def test_a_damaged_store_is_told_apart_from_a_missing_one(
     file = here / "state" / "000001" / "data.mdb"
     file.write_bytes(file.read_bytes()[:6_000])
     code, out, err = run(capsys, "info", "state")
-    assert (1, "") == (code, out)
+    assert (5, "") == (code, out)
     assert re.fullmatch(r"deltastore: error: [^\n]*damaged[^\n]*\n", err)
 
 

@@ -264,8 +264,8 @@ def test_a_bound_may_be_none() -> None:
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (CorruptionError("x"), 1),
-        (BrokenChainError("x"), 1),
+        (CorruptionError("x"), 5),
+        (BrokenChainError("x"), 5),
         (EngineError("x"), 1),
         (FormatVersionError("x"), 1),
         (OSError("x"), 1),

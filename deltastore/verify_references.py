@@ -23,7 +23,6 @@ from deltastore.ids import id_from_cid
 from deltastore.log import StreamReader
 from deltastore.reconstruct import whole_rows
 from deltastore.run_index import run_of
-from deltastore.types import Version
 from deltastore.values import Values
 from deltastore.verify_directory import may_be_dropped
 
@@ -84,9 +83,6 @@ class StreamCheck:
             self._check_hints(header, cid)
             if header.is_folded:
                 self._check_mark(cid)
-        for channel, version in header.versions.items():
-            with self._noting(place.kind, cid, key, channel):
-                self._check_inherited(header, cid, channel, version)
         with self._noting(layout.KIND_MARK, cid):
             self._check_run(run_of(header.metadata), cid)
 
@@ -125,21 +121,6 @@ class StreamCheck:
             else:
                 what = f"its parent held writes of {channel!r}, which are gone"
             raise self._error(f"{what}, and no mark tells of that", cid)
-
-    def _check_inherited(self, header: Header, cid: bytes, channel: str, version: Version) -> None:
-        """Check that a value that lies inline elsewhere is of the version that is shown here."""
-        ref = header.slots[channel].value
-        if ref is None or ref.digest is not None or ref.cid == cid:
-            return
-        entry = self.reader.entry(ref.cid)
-        if entry is not None and not entry.is_anchor:
-            found = entry.header.versions.get(channel)
-            if found != version:
-                raise self._error(
-                    f"it shows version {version!r} of a value at {id_from_cid(ref.cid)!r}, where "
-                    f"version {found!r} is stored",
-                    cid,
-                )
 
     def _check_mark(self, cid: bytes) -> None:
         """Check that walks are told to stop here, since headers below do not know what came."""

@@ -173,21 +173,23 @@ def test_a_missing_record_is_named_by_whoever_relies_on_it(planted: Planted) -> 
     assert "log" in {one.channel for one in planted.verify().damage}
 
 
-def test_an_older_copy_of_a_header_or_an_entry_is_found(planted: Planted) -> None:
+def test_an_older_copy_of_a_record_is_found_by_what_goes_with_it(planted: Planted) -> None:
     """A lost write of the disk: each record is right by itself, and of another time."""
     entry = keys.thread_key(b"kept")
+    prefix, cid = keys.log_prefix(1, 1), cid_from_id(IDS[8])
+    places = keys.header_key(prefix, cid), keys.value_key(prefix, cid, 0)
     old_entry = planted.pairs()[entry]
-    planted.lane.put(IDS[8], IDS[7], new={"n": 99}, carried={"log": 8}, values={"n": 99})
-    header = keys.header_key(keys.log_prefix(1, 1), cid_from_id(IDS[8]))
-    old_header = planted.pairs()[header]
-    planted.lane.put(IDS[8], IDS[7], new={"n": 100}, carried={"log": 8}, values={"n": 100})
-    planted.lane.put(IDS[10], IDS[8], carried={"n": 100, "log": 8})
+    for fill in "ab":
+        old = planted.pairs()
+        lines = [random.Random(f"{fill}{k}").randbytes(60).hex() for k in range(20)]
+        planted.lane.put(IDS[8], IDS[7], new={"log": fill}, carried={"n": 8}, values={"log": lines})
+    now = planted.pairs()
+    for place in places:
+        planted.plant({place: old[place]})
+        assert planted.verify(level="records").is_sound
+        assert not planted.verify(level="references").is_sound
+        planted.plant({place: now[place]})
     assert planted.verify().is_sound
-    new_header = planted.pairs()[header]
-    planted.plant({header: old_header})
-    assert not planted.verify(level="references").is_sound
-    assert planted.verify(level="records").is_sound
-    planted.plant({header: new_header})
     Lane(Caller(lambda: DeltaStoreSaver.on_store(planted.store)), "kept", "other").put(IDS[0])
     planted.plant({entry: old_entry})
     assert not planted.verify(level="references").is_sound

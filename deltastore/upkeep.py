@@ -188,10 +188,12 @@ class Upkeep:
         )
 
     def _begin(self, *, writes: bool) -> None:
+        """Begin an operation on all that was acknowledged."""
         if writes:
             self._session.begin_write()
         else:
             self._session.setup()
+        self._session.settle(None)
 
     def compact(
         self,
@@ -264,5 +266,5 @@ class Upkeep:
         Cost: all is read and written once. The pages of the view's moment are kept while it runs:
             beside many writes the file grows.
         """
-        self._session.setup()
+        self._begin(writes=False)
         return self._session.engine.backup(target, progress=progress)

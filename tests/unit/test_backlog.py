@@ -97,6 +97,15 @@ def test_who_needs_what_was_acknowledged_gets_it(lane: Relaxed, ask: str) -> Non
     assert before < lane.entries()
 
 
+def test_a_backup_holds_what_was_acknowledged(tmp_path: Path) -> None:
+    """Its one moment is that of the call."""
+    with DeltaStoreSaver(tmp_path / "store", durability="relaxed") as saver:
+        Lane(Caller(lambda: saver)).put("1")
+        saver.backup(tmp_path / "copy")
+    with DeltaStoreSaver(tmp_path / "copy") as saver:
+        assert 1 == len([*saver.list(None)])
+
+
 def test_closing_stores_what_was_acknowledged(tmp_path: Path) -> None:
     """The saver's end is an end of the window."""
     with DeltaStoreSaver(tmp_path / "store", durability="relaxed") as saver:

@@ -14,22 +14,30 @@ V = TypeVar("V")
 
 
 class WeightedCache(Generic[V]):
-    """Up to `weight_max` of weight; 0 keeps nothing. A single heavier entry is not kept."""
+    """Up to `weight_max` of weight; 0 keeps nothing. A single heavier entry is not kept.
 
-    __slots__ = ("_entries", "_lock", "_weight", "weight_max")
+    Attributes:
+        hits, misses: Calls of `get` that found something, and those that did not.
+    """
+
+    __slots__ = ("_entries", "_lock", "_weight", "hits", "misses", "weight_max")
 
     def __init__(self, weight_max: int) -> None:
         self.weight_max = weight_max
         self._entries: OrderedDict[Hashable, tuple[V, int]] = OrderedDict()
         self._weight = 0
         self._lock = threading.Lock()
+        self.hits = 0
+        self.misses = 0
 
     def get(self, key: Hashable) -> V | None:
         """Return what is kept under `key`, or None."""
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
+                self.misses += 1
                 return None
+            self.hits += 1
             self._entries.move_to_end(key)
             return entry[0]
 
@@ -53,6 +61,10 @@ class WeightedCache(Generic[V]):
             entry = self._entries.pop(key, None)
             if entry is not None:
                 self._weight -= entry[1]
+
+    def __len__(self) -> int:
+        """Entries kept now."""
+        return len(self._entries)
 
     @property
     def weight(self) -> int:

@@ -30,6 +30,7 @@ from deltastore.types import Cipher
 FOLDED: Final = -1
 _CHAIN_MAX: Final = 2 * layout.HEADER_WHOLE_EVERY
 _WRITES_WEIGHT: Final = 500  # bytes a decoded record costs beside its data
+_HEADER_WEIGHT: Final = 2_000  # bytes a decoded header costs beside three times its packed ones
 _LAST_KEY: Final = b"\xff"
 _WRITES_PAGE: Final = 32
 _HEADER_SUFFIX: Final = bytes([layout.KIND_HEADER])
@@ -62,11 +63,9 @@ class Caches:
 
     __slots__ = ("headers", "writes")
 
-    def __init__(self, header_entries: int, writes_bytes: int) -> None:
-        self.headers: WeightedCache[tuple[HeaderEntry, Cipher | None]]
-        self.headers = WeightedCache(header_entries)
-        self.writes: WeightedCache[tuple[WritesRecord, Cipher | None]]
-        self.writes = WeightedCache(writes_bytes)
+    def __init__(self, headers_bytes: int, writes_bytes: int) -> None:
+        self.headers = WeightedCache[tuple[HeaderEntry, Cipher | None]](headers_bytes)
+        self.writes = WeightedCache[tuple[WritesRecord, Cipher | None]](writes_bytes)
 
 
 class StoredWrites(NamedTuple):
@@ -206,8 +205,9 @@ class StreamReader:
     def _keep(
         self, cache_key: tuple[bytes, int, int], header: Header, *, is_anchor: bool = False
     ) -> HeaderEntry:
-        entry = HeaderEntry(header, header_format.digest(header), cache_key[1], is_anchor)
-        self.caches.headers.put(cache_key, (entry, self.cipher), 1)
+        digest, size = header_format.measure(header)
+        entry = HeaderEntry(header, digest, cache_key[1], is_anchor)
+        self.caches.headers.put(cache_key, (entry, self.cipher), _HEADER_WEIGHT + 3 * size)
         return entry
 
     def value(self, cid: bytes, ordinal: int) -> ValueRecord:

@@ -82,7 +82,7 @@ class Session:
 
     def fresh_caches(self) -> Caches:
         """Return empty caches of the size that was asked for."""
-        return Caches(self.options.header_cache_entries, self.options.writes_cache_bytes)
+        return Caches(self.options.header_cache_bytes, self.options.writes_cache_bytes)
 
     def view(self, thread_id: str | None = None) -> AbstractContextManager[Transaction]:
         """Begin a read transaction, once the store is ready.

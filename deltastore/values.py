@@ -78,14 +78,18 @@ class Plan(NamedTuple):
 
 @dataclass(slots=True)
 class Values:
-    """Loads and plans values; shared by all streams of a store."""
+    """Loads and plans values; shared by all streams of a store.
+
+    Attributes:
+        cache: Bytes of values, never more than `cache_bytes` of them.
+    """
 
     bounds: SnapshotBounds
     cache_bytes: int
-    _cache: WeightedCache[tuple[Loaded, object]] = field(init=False)
+    cache: WeightedCache[tuple[Loaded, object]] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._cache = WeightedCache(self.cache_bytes)
+        self.cache = WeightedCache(self.cache_bytes)
 
     def load(self, reader: StreamReader, ref: ValueRef) -> Loaded:
         """Return the value a reference names.
@@ -98,7 +102,7 @@ class Values:
         """
         if ref.digest is None:  # inline: its header is cached, and names it by place alone
             return self.rebuild(reader, ref.cid, ref.ordinal)
-        hit = self._cache.get(_cache_key(reader, ref.cid, ref.ordinal))
+        hit = self.cache.get(_cache_key(reader, ref.cid, ref.ordinal))
         if hit is not None and hit[0].digest == ref.digest:
             return hit[0]
         loaded = self.rebuild(reader, ref.cid, ref.ordinal)
@@ -123,7 +127,7 @@ class Values:
             base = record.base
             deltas.append(record.body)
             extensions.append(self._sources(reader, base.sources))
-            hit = self._cache.get(_cache_key(reader, base.cid, base.ordinal))
+            hit = self.cache.get(_cache_key(reader, base.cid, base.ordinal))
             if hit is not None and hit[0].digest == base.digest:
                 data = hit[0].typed.data
                 break
@@ -167,18 +171,18 @@ class Values:
     def keep(self, reader: StreamReader, cid: bytes, ordinal: int, loaded: Loaded) -> None:
         """Cache a value that is stored, or was just committed."""
         weight = len(loaded.typed.data) + _ENTRY_WEIGHT
-        self._cache.put(_cache_key(reader, cid, ordinal), (loaded, reader.cipher), weight)
+        self.cache.put(_cache_key(reader, cid, ordinal), (loaded, reader.cipher), weight)
 
     def supersede(self, reader: StreamReader, ref: ValueRef) -> None:
         """Forget a value whose successor was just cached: a conversation needs only its newest."""
-        self._cache.drop(_cache_key(reader, ref.cid, ref.ordinal))
+        self.cache.drop(_cache_key(reader, ref.cid, ref.ordinal))
 
     def at_hand(self, reader: StreamReader, ref: ValueRef) -> Loaded | None:
         """Return a value that has a record of its own, if that costs no look-up.
 
         Not an inline one: reading it means decoding headers, which may cost more than it saves.
         """
-        hit = self._cache.get(_cache_key(reader, ref.cid, ref.ordinal))
+        hit = self.cache.get(_cache_key(reader, ref.cid, ref.ordinal))
         return hit[0] if hit is not None and hit[0].digest == ref.digest else None
 
     def plan_first(self, typed: Typed, depth: int) -> Plan:

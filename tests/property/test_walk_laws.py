@@ -35,7 +35,7 @@ class Tree:
 
     def __init__(self) -> None:
         self.engine = MemoryEngine()
-        self.store = Store(self.engine, StoreOptions(header_cache_entries=64))
+        self.store = Store(self.engine, StoreOptions(header_cache_bytes=200_000))
         self.names: list[str] = []
         self.awaited: list[str] = []
         self.counter = 0

@@ -90,3 +90,12 @@ def test_threads_never_break_the_bound() -> None:
     for thread in threads:
         thread.join()
     assert sum(weight for _, weight in cache._entries.values()) == cache.weight <= 50
+
+
+def test_hits_and_misses_tell_what_was_asked() -> None:
+    """A cache that is too small shows in these alone."""
+    cache: WeightedCache[int] = WeightedCache(10)
+    cache.put("a", 1, 1)
+    for key in ("a", "b", "a", "c", "c"):
+        cache.get(key)
+    assert (2, 3, 1) == (cache.hits, cache.misses, len(cache))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from deltastore.errors import CorruptionError, InvalidArgumentError
-from deltastore.format.header import Slot, decode, digest, encode, parent_of
+from deltastore.format.header import Slot, decode, encode, measure, parent_of
 from tests.unit.test_header import CHILD_CID, pair
 
 
@@ -26,7 +26,7 @@ def test_a_wrong_base_is_corruption_that_names_both_digests() -> None:
     clear, payload = encode(child, CHILD_CID, root)
     wrong, _ = pair()
     wrong.metadata["step"] = -2
-    with pytest.raises(CorruptionError, match=f"{digest(root):08x}.*{digest(wrong):08x}"):
+    with pytest.raises(CorruptionError, match=f"{measure(root)[0]:08x}.*{measure(wrong)[0]:08x}"):
         decode(clear, payload, CHILD_CID, wrong)
 
 

@@ -10,12 +10,16 @@
     ├── DeletedParentError                         a put on a checkpoint that was deleted
     ├── PrunedCheckpointError                      a put that needs what was pruned
     ├── NeededRunError                             living checkpoints need what a run left
+    ├── ForkRefusedError                           a put on a parent that is no longer the newest
+    ├── LeaseHeldError                             another owner holds a thread's lease
+    ├── LeaseLostError                             a lease is no longer what its holder believes
     ├── DecryptionError                            the cipher does not open a record
     ├── CorruptionError                            stored bytes are not what was written
     │   └── BrokenChainError                       an ancestor that was stored is gone
     └── EngineError                                the engine underneath failed
         ├── LostWriteError                         an acknowledged write could not be stored
         ├── StoreFullError                         no room left on the disk or in the map
+        │   └── QuotaExceededError                 a write would take the store beyond `max_bytes`
         ├── RetryTransactionError                  no effect; the transaction may be run again
         └── ReadOnlyError                          a write through a read-only opening
 
@@ -24,6 +28,11 @@ programs. A bug in deltastore itself is an `AssertionError`, never one of these.
 """
 
 from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import Final
+
+_NEVER: Final = datetime.min.replace(tzinfo=timezone.utc)
 
 
 class DeltaStoreError(Exception):
@@ -64,6 +73,67 @@ class PrunedCheckpointError(DeltaStoreError):
 
 class NeededRunError(DeltaStoreError):
     """Checkpoints that stay need what a run to be deleted left; nothing was deleted."""
+
+
+class ForkRefusedError(DeltaStoreError):
+    """A checkpoint was put on a parent that is not the newest of its namespace; nothing was stored.
+
+    Attributes:
+        thread_id, checkpoint_ns: Where.
+        parent_id: What it was put on; None for a put without a parent.
+        newest_id: What it would have had to be put on.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        thread_id: str = "",
+        checkpoint_ns: str = "",
+        parent_id: str | None = None,
+        newest_id: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.thread_id = thread_id
+        self.checkpoint_ns = checkpoint_ns
+        self.parent_id = parent_id
+        self.newest_id = newest_id
+
+
+class LeaseHeldError(DeltaStoreError):
+    """A thread was claimed while another owner's lease of it stands; nothing was changed.
+
+    Attributes:
+        thread_id: Which.
+        owner: Who holds it.
+        expires: When it ends if it is not renewed, by the clock of its holder.
+    """
+
+    def __init__(
+        self, message: str, *, thread_id: str = "", owner: str = "", expires: datetime = _NEVER
+    ) -> None:
+        super().__init__(message)
+        self.thread_id = thread_id
+        self.owner = owner
+        self.expires = expires
+
+
+class LeaseLostError(DeltaStoreError):
+    """A lease to be renewed or released is not the one that stands; nothing was changed.
+
+    Attributes:
+        thread_id: Which.
+        token: Of the lease that was lost.
+        owner: Who holds the thread, or did last, since; None if nobody.
+    """
+
+    def __init__(
+        self, message: str, *, thread_id: str = "", token: int = 0, owner: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.thread_id = thread_id
+        self.token = token
+        self.owner = owner
 
 
 class DecryptionError(DeltaStoreError):
@@ -145,6 +215,22 @@ class LostWriteError(EngineError):
 
 class StoreFullError(EngineError):
     """No room left on the disk or in the map; what was stored before stays readable."""
+
+
+class QuotaExceededError(StoreFullError):
+    """A write would take the store beyond the `max_bytes` it was opened with; nothing was stored.
+
+    Reading, deleting, pruning and vacuum go on.
+
+    Attributes:
+        used_bytes: What the store would have taken.
+        max_bytes: The bound.
+    """
+
+    def __init__(self, message: str, *, used_bytes: int = 0, max_bytes: int = 0) -> None:
+        super().__init__(message)
+        self.used_bytes = used_bytes
+        self.max_bytes = max_bytes
 
 
 class RetryTransactionError(EngineError):

@@ -174,6 +174,10 @@ class StoreOptions:
             "relaxed": a write returns before its commit, which follows within milliseconds and is
             on disk then; see `deltastore.backlog`. Whoever reads through this opening sees it.
         read_only: Open beside a live writer; every write raises `ReadOnlyError`.
+        refuse_forks: A put whose parent is not the newest checkpoint of its namespace raises
+            `ForkRefusedError`. Checked at the commit, so of two writers that saw the same newest
+            one, in any threads or processes, one gets through. It holds for puts of this opening
+            alone, and refuses deliberate time travel too.
         value_cache_bytes: Bytes of serialized values kept to diff against, at least 0.
         header_cache_bytes: Bytes of decoded headers kept, at least 0; about 6 000 each in a chat.
         writes_cache_bytes: Bytes of decoded writes kept, at least 0.
@@ -187,6 +191,7 @@ class StoreOptions:
     bounds: SnapshotBounds = SnapshotBounds()
     durability: Durability = "full"
     read_only: bool = False
+    refuse_forks: bool = False
     value_cache_bytes: int = 64 << 20
     header_cache_bytes: int = 24 << 20
     writes_cache_bytes: int = 4 << 20
@@ -203,10 +208,10 @@ class StoreOptions:
             raise InvalidArgumentError(
                 f"durability must be one of {', '.join(DURABILITIES)} (got {self.durability!r})"
             )
-        if type(self.read_only) is not bool:
-            raise InvalidTypeError(
-                f"read_only must be a bool (got {type(self.read_only).__name__})"
-            )
+        for name in ("read_only", "refuse_forks"):
+            value = getattr(self, name)
+            if type(value) is not bool:
+                raise InvalidTypeError(f"{name} must be a bool (got {type(value).__name__})")
         for name, least in (
             ("value_cache_bytes", 0),
             ("header_cache_bytes", 0),

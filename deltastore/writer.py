@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from deltastore import append, directory, pending, refill, replace, run_index, watch
+from deltastore import append, directory, forks, pending, refill, replace, run_index, watch
 from deltastore.append import StaleError
 from deltastore.commit import Wake
 from deltastore.engine.api import Transaction
@@ -135,6 +135,8 @@ class Writer:
         def op(txn: Transaction) -> _Stored | None:
             entry, reader = self._open(txn, new, cipher)
             prepared = ready or refill.prepare_checkpoint(reader, self._values, new, spare=_refuse)
+            if self._session.options.refuse_forks:
+                forks.check_head(reader, prepared)
             if prepared.replaces and reader.raw_header(prepared.cid) is not None:
                 again = replace.replace_checkpoint(entry, reader, self._values, new, this_minute())
                 return None if again is None else _Stored(reader, again)

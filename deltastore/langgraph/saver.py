@@ -23,7 +23,6 @@ from langgraph.checkpoint.base import (
     CheckpointMetadata,
     CheckpointTuple,
     DeltaChannelHistory,
-    get_checkpoint_metadata,
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
@@ -33,14 +32,12 @@ from deltastore.format.header import Header
 from deltastore.langgraph import configs
 from deltastore.langgraph.core import Core, Made
 from deltastore.langgraph.light import is_light, is_light_put, is_quick
-from deltastore.langgraph.serde import Coder, check_key
+from deltastore.langgraph.puts import new_checkpoint, new_writes
+from deltastore.langgraph.serde import Coder
 from deltastore.langgraph.tuples import config_of, pending_of, tuple_of
 from deltastore.langgraph.upkeep import UpkeepMixin
 from deltastore.options import Durability, RetentionPolicy, SnapshotBounds, StoreOptions
-from deltastore.pending import NewWrites
-from deltastore.refill import NewCheckpoint
 from deltastore.store import Store
-from deltastore.types import Typed
 
 
 class DeltaStoreSaver(UpkeepMixin):
@@ -56,6 +53,8 @@ class DeltaStoreSaver(UpkeepMixin):
         durability: "full": on disk when a call returns. "normal": the last commit may be undone
             by an operating system crash. "relaxed": on disk within milliseconds; see `flush`.
         read_only: Open beside a live writer; writes raise `ReadOnlyError`.
+        refuse_forks: A `put` on any but the newest checkpoint raises `ForkRefusedError`: of two
+            workers that resume one thread, one gets through. See `StoreOptions`.
         ttl: {"default_ttl": minutes, "refresh_on_read": bool}: threads idle for longer go by
             themselves, whole, while the saver is used; until then they read as before. Minutes are
             rounded up. A write is activity, a read if "refresh_on_read" says so.
@@ -76,6 +75,7 @@ class DeltaStoreSaver(UpkeepMixin):
         reducers: Mapping[str, Any] | None = None,
         durability: Durability = "full",
         read_only: bool = False,
+        refuse_forks: bool = False,
         ttl: configs.Ttl | None = None,
         retention: RetentionPolicy | None = None,
     ) -> None:
@@ -94,6 +94,7 @@ class DeltaStoreSaver(UpkeepMixin):
             bounds=bounds or SnapshotBounds(),
             durability=durability,
             read_only=read_only,
+            refuse_forks=refuse_forks,
             ttl=configs.ttl_of(ttl),
             retention=retention,
         )
@@ -169,7 +170,7 @@ class DeltaStoreSaver(UpkeepMixin):
             InvalidTypeError, InvalidArgumentError: An argument cannot be stored; nothing was.
             DeletedParentError: The parent was deleted.
         """
-        new, coder = self._new_checkpoint(config, checkpoint, metadata, new_versions)
+        new, coder = new_checkpoint(self.serde, config, checkpoint, metadata, new_versions)
         self.store.put(new, coder.cipher)
         return config_of(new.thread_id, new.checkpoint_ns, new.checkpoint_id)
 
@@ -183,7 +184,7 @@ class DeltaStoreSaver(UpkeepMixin):
         """As `put`. Cancelled, it is done or not done; repeating it is safe."""
 
         def make() -> Made:
-            new, coder = self._new_checkpoint(config, checkpoint, metadata, new_versions)
+            new, coder = new_checkpoint(self.serde, config, checkpoint, metadata, new_versions)
             stored = config_of(new.thread_id, new.checkpoint_ns, new.checkpoint_id)
             return new, coder.cipher, stored
 
@@ -205,7 +206,7 @@ class DeltaStoreSaver(UpkeepMixin):
         Raises:
             InvalidTypeError, InvalidArgumentError: An argument cannot be stored; nothing was.
         """
-        new, coder = self._new_writes(config, writes, task_id, task_path)
+        new, coder = new_writes(self.serde, config, writes, task_id, task_path)
         if new.rows:
             self.store.put(new, coder.cipher)
         else:
@@ -221,69 +222,10 @@ class DeltaStoreSaver(UpkeepMixin):
         """As `put_writes`. Cancelled, it is done or not done; repeating it is safe."""
 
         def make() -> Made:
-            new, coder = self._new_writes(config, writes, task_id, task_path)
+            new, coder = new_writes(self.serde, config, writes, task_id, task_path)
             return new if new.rows else None, coder.cipher, None
 
         await self._core.commit(make, is_light=is_quick(self.serde) and is_light((writes,)))
-
-    def _new_checkpoint(
-        self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any
-    ) -> tuple[NewCheckpoint, Coder]:
-        coder = Coder.of(self.serde)
-        target = configs.target_of(config)
-        parts = configs.checkpoint_parts(checkpoint, coder)
-        new = configs.versions_of(new_versions, "new_versions")
-        if not isinstance(metadata, Mapping):
-            raise InvalidTypeError(f"metadata must be a dict (got {type(metadata).__name__})")
-        for key in metadata:
-            check_key(key, "metadata")
-        configs.check_extras(config)
-        values = parts.values
-
-        def dumps(channel: str) -> Typed | None:
-            if channel not in values:
-                return None
-            value = values[channel]
-            if type(value) is bytearray:
-                value = bytes(value)  # as it reads back from inside any other value
-            return coder.dumps(value, f"channel {channel!r}")
-
-        return NewCheckpoint(
-            thread_id=target.thread_id,
-            checkpoint_ns=target.checkpoint_ns or "",
-            checkpoint_id=parts.checkpoint_id,
-            parent_id=target.checkpoint_id,
-            fields=parts.fields,
-            versions=parts.versions,
-            seen=parts.seen,
-            metadata=coder.plain_dict(
-                get_checkpoint_metadata(config, metadata),  # type: ignore[arg-type]  # checked above
-                "metadata",
-            ),
-            new={channel: dumps(channel) for channel in new if channel in parts.versions},
-            spare=dumps,
-        ), coder
-
-    def _new_writes(
-        self, config: Any, writes: Any, task_id: Any, task_path: Any
-    ) -> tuple[NewWrites, Coder]:
-        coder = Coder.of(self.serde)
-        target = configs.target_of(config)
-        if target.checkpoint_id is None:
-            raise InvalidArgumentError(
-                "put_writes needs the checkpoint the writes belong to: config['configurable'] has "
-                "no checkpoint_id"
-            )
-        task_id, task_path = configs.task_of(task_id, task_path)
-        return NewWrites(
-            target.thread_id,
-            target.checkpoint_ns or "",
-            target.checkpoint_id,
-            task_id,
-            task_path,
-            configs.run_id_of(config),
-            configs.rows_of(writes, coder),
-        ), coder
 
     # -- reading ----------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import re
+from datetime import datetime, timezone
 
 import pytest
 
@@ -73,3 +74,20 @@ def test_damage_survives_a_copy(again: object) -> None:
     error = BrokenChainError("gone", record="10").locate("t", "ns", "id")
     twin = again(error)
     assert (BrokenChainError, str(error), "t") == (type(twin), str(twin), twin.thread_id)
+
+
+OTHERS = (
+    errors.ForkRefusedError(
+        "refused", thread_id="t", checkpoint_ns="ns", parent_id=None, newest_id="id"
+    ),
+    errors.LeaseHeldError("held", thread_id="t", owner="o", expires=datetime.now(timezone.utc)),
+    errors.LeaseLostError("lost", thread_id="t", token=7, owner="o"),
+    errors.QuotaExceededError("full", used_bytes=2, max_bytes=1),
+)
+
+
+@pytest.mark.parametrize("error", OTHERS, ids=lambda error: type(error).__name__)
+def test_what_an_error_tells_programs_survives_a_copy(error: DeltaStoreError) -> None:
+    """A worker pool hands the error of a worker to whoever decides what comes next."""
+    twin = pickle.loads(pickle.dumps(error))
+    assert (type(error), str(error), vars(error)) == (type(twin), str(twin), vars(twin))

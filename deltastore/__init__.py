@@ -37,6 +37,7 @@ from deltastore.errors import (
 )
 from deltastore.findings import Finding, RepairReport, Report
 from deltastore.langgraph.saver import DeltaStoreSaver
+from deltastore.leases import Lease
 from deltastore.options import RetentionPolicy, SnapshotBounds, StoreOptions, TimeToLive
 from deltastore.plans import BackupReport
 from deltastore.repairing import repair
@@ -59,6 +60,7 @@ __all__ = [
     "FormatVersionError",
     "InvalidArgumentError",
     "InvalidTypeError",
+    "Lease",
     "LeaseHeldError",
     "LeaseLostError",
     "NeededRunError",

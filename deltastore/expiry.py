@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from deltastore import choosing, directory, dropping, reclaim, retention, retire, watch
+from deltastore import choosing, directory, dropping, leases, reclaim, retention, retire, watch
 from deltastore.choosing import Choice, Surveyed
 from deltastore.engine.api import Transaction
 from deltastore.errors import CorruptionError, InvalidArgumentError, InvalidTypeError
@@ -91,7 +91,8 @@ def expire(
         try:
             with session.view() as txn:
                 thread_id = directory.find_thread_id(txn, number)
-            if thread_id is None or is_spared(thread_id):
+                held = thread_id is not None and leases.is_held(txn, thread_id)
+            if thread_id is None or held or is_spared(thread_id):
                 continue
             if dry_run or _retire(session, thread_id, number, is_due):
                 gone.append(thread_id)
@@ -127,6 +128,8 @@ def _retire(
         entry = directory.find_thread(txn, thread_id)
         if entry is None or entry.number != number or not only_if(txn, entry):
             return False
+        if leases.is_held(txn, thread_id):
+            return False  # somebody is about to use it
         return retire.retire_thread(txn, thread_id, session.reader)
 
     return session.queue.run(op)
@@ -233,7 +236,9 @@ class _Work:
         for one, measured in zip(threads, sizes, strict=True):
             if total <= self._policy.max_bytes:
                 break
-            if one.thread_id in self._protect:
+            with self._session.view() as txn:
+                held = leases.is_held(txn, one.thread_id)
+            if held or one.thread_id in self._protect:
                 continue
             self._step(0)
             if self._dry_run or self._delete(one, measured):

@@ -55,6 +55,7 @@ def mend_directory(txn: Transaction, losses: Losses, minute: int) -> list[Findin
     for key, record in directory.new_identity().items():
         txn.put(key, record)
     _end_watches(txn)
+    _end_leases(txn)
     found = _read(txn)
     _agree(txn, found, losses, told)
     for thread_id, entry in found.by_id.items():
@@ -81,6 +82,12 @@ def _end_watches(txn: Transaction) -> None:
         number = keys.number_at(key, 1)
         if len(key) == 5 and txn.get(keys.thread_name_key(number)) is None:
             directory.put_mark(txn, keys.reclaim_key(number))
+        txn.delete(key)
+
+
+def _end_leases(txn: Transaction) -> None:
+    """End all leases: whoever holds one works on the store that is copied."""
+    for key, _ in _scan(txn, layout.TAG_LEASE):
         txn.delete(key)
 
 

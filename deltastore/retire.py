@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from deltastore import directory
+from deltastore import directory, leases
 from deltastore.directory import Stream
 from deltastore.engine.api import Transaction
 from deltastore.format import keys
@@ -21,7 +21,8 @@ MakeReader = Callable[[Transaction, Stream, None], StreamReader]
 
 
 def retire_thread(txn: Transaction, thread_id: str, make_reader: MakeReader) -> bool:
-    """Take a thread out of sight; return whether it was there."""
+    """Take a thread out of sight, and its lease; return whether it was there."""
+    leases.forget(txn, thread_id)
     entry = directory.find_thread(txn, thread_id)
     if entry is None or entry.number == 0:
         return False

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from datetime import timedelta
 from functools import partial
 from itertools import islice
 from os import PathLike
 from typing import Final, TypeVar
 
-from deltastore import directory, listing, reconstruct
+from deltastore import directory, leases, listing, reconstruct
 from deltastore.backlog import Backlog
 from deltastore.engine.api import Engine, EngineStat
 from deltastore.engine.lmdb import LmdbEngine
@@ -26,6 +27,7 @@ from deltastore.findings import Report
 from deltastore.format import keys, layout
 from deltastore.format.header import Header
 from deltastore.ids import cid_from_id
+from deltastore.leases import Lease
 from deltastore.listing import CheckpointInfo, Lister, Row, ThreadPage
 from deltastore.log import StreamReader
 from deltastore.options import StoreOptions
@@ -169,6 +171,44 @@ class Store(Upkeep):
         self._session.queue.flush()
         if not self.options.read_only:
             self._session.engine.sync()
+
+    # -- leases -----------------------------------------------------------------------------
+
+    def claim(self, thread_id: str, owner: str, ttl: timedelta) -> Lease:
+        """Take a thread's lease, or renew it if `owner` holds it; the thread need not exist.
+
+        Keeps away who claims as well, and nobody else; see docs/guides/operations.md.
+
+        Args:
+            owner: Names the worker, 1 to 400 bytes of UTF-8; no two may share a name.
+            ttl: How long the lease lasts unless it is renewed, 1 ms to 366 days.
+
+        Raises:
+            LeaseHeldError: Another owner holds it.
+        """
+        leases.check_claim(thread_id, owner, ttl)
+        self._session.begin_write()
+        return self._session.queue.run(lambda txn: leases.claim(txn, thread_id, owner, ttl))
+
+    def renew(self, lease: Lease) -> Lease:
+        """Let a lease last for its ttl from now on, also if it has ended and nobody took it.
+
+        Raises:
+            LeaseLostError: It was taken over or released, or its thread was deleted.
+        """
+        leases.check_lease(lease)
+        self._session.begin_write()
+        return self._session.queue.run(lambda txn: leases.renew(txn, lease))
+
+    def release(self, lease: Lease) -> None:
+        """End a lease, so that others need not wait for it to expire.
+
+        Raises:
+            LeaseLostError: It was taken over or released, or its thread was deleted.
+        """
+        leases.check_lease(lease)
+        self._session.begin_write()
+        self._session.queue.run(lambda txn: leases.release(txn, lease))
 
     # -- reading ----------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from deltastore import directory
+from deltastore import directory, leases
 from deltastore.directory import Stream
 from deltastore.engine.api import Transaction
 from deltastore.errors import CorruptionError
@@ -91,6 +91,9 @@ def check_pair(txn: Transaction, key: bytes, record: bytes) -> None:
     tag = key[0]
     if tag == layout.TAG_THREAD:
         _check_thread(txn, key, record)
+        return
+    if tag == layout.TAG_LEASE:
+        leases.check(txn, key, record)
         return
     if tag not in _CHECKS:
         return

@@ -28,6 +28,7 @@ _KINDS: Final = {
     layout.TAG_LATE: layout.KIND_MARK,
     layout.TAG_RUN: layout.KIND_MARK,
     layout.TAG_THREAD_RUNS: layout.KIND_MARK,
+    layout.TAG_LEASE: layout.KIND_LEASE,
 }
 # Bytes of a key without a cid at its end; and with one, where that begins.
 _LENGTHS: Final = {
@@ -41,8 +42,8 @@ _LENGTHS: Final = {
     layout.TAG_THREAD_RUNS: (13,),
 }
 _CID_AT: Final = {layout.TAG_LATE: 13, layout.TAG_RECLAIM: 9, layout.TAG_WATCH: 9}
-_TEXT_AT: Final = {layout.TAG_THREAD: 1, layout.TAG_NAMESPACE: 5}
-_OWN_NAMES: Final = (b"store", b"threads")
+_TEXT_AT: Final = {layout.TAG_THREAD: 1, layout.TAG_NAMESPACE: 5, layout.TAG_LEASE: 1}
+_OWN_NAMES: Final = (b"store", b"threads", b"leases")
 
 
 def kind_at(key: bytes) -> int | None:
@@ -136,4 +137,5 @@ _DECODERS: Final = {
     layout.KIND_NAME: entries.decode_name,
     layout.KIND_DROPPED: entries.decode_dropped,
     layout.KIND_WATCH: entries.decode_watch,
+    layout.KIND_LEASE: entries.decode_lease,
 }

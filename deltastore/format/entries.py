@@ -11,6 +11,8 @@
     dropped  varint checkpoints, then per checkpoint: varint length and cid, varint depth,
              u8 1 if its writes stay, varint count and varint ordinals of the values that do
     watch    8 bytes that name the watcher, varint minute since when
+    lease    text thread id, text owner, varint token, varint Unix time in ms of the claim or
+             renewal, varint ms it lasts from then on
 
 Pure functions; readers raise CorruptionError on malformed bytes.
 """
@@ -111,6 +113,16 @@ class Dropped(NamedTuple):
     depth: int
     keeps_writes: bool
     remains: tuple[int, ...]
+
+
+class LeaseEntry(NamedTuple):
+    """Who holds a thread: since when, in Unix milliseconds, and for how long, in milliseconds."""
+
+    thread_id: str
+    owner: str
+    token: int
+    since_ms: int
+    ttl_ms: int
 
 
 class Watch(NamedTuple):
@@ -278,3 +290,23 @@ def encode_watch(watch: Watch) -> bytes:
 def decode_watch(payload: bytes) -> Watch:
     """Read a watch."""
     return Watch(payload[:8], varint.get(payload, 8)[0])
+
+
+def encode_lease(lease: LeaseEntry) -> bytes:
+    """Return the payload of a lease."""
+    out = bytearray()
+    put_text(out, lease.thread_id)
+    put_text(out, lease.owner)
+    for number in (lease.token, lease.since_ms, lease.ttl_ms):
+        varint.put(out, number)
+    return bytes(out)
+
+
+def decode_lease(payload: bytes) -> LeaseEntry:
+    """Read a lease."""
+    thread_id, at = get_text(payload, 0)
+    owner, at = get_text(payload, at)
+    token, at = varint.get(payload, at)
+    since_ms, at = varint.get(payload, at)
+    ttl_ms, at = varint.get(payload, at)
+    return LeaseEntry(thread_id, owner, token, since_ms, ttl_ms)

@@ -11,6 +11,7 @@
     08 | hash u64 | thread u32                 a thread that a run touched
     09 | thread u32 | [ns u32 | cid]           a watched thread, and what was stored there since
     0a | thread u32 | hash u64                 a run that touched a thread
+    0b | text                              thread id -> its lease
     10 | thread u32 | ns u32 | cid | kind u8 | suffix
 
 *text* is 00 and the UTF-8 itself up to `TEXT_BYTES_MAX` bytes, else 01, its first `TEXT_BYTES_MAX`
@@ -66,6 +67,11 @@ def store_key(name: bytes) -> bytes:
 def thread_key(thread_id: bytes) -> bytes:
     """Key of a thread's entry, by its id."""
     return bytes([layout.TAG_THREAD]) + _text(thread_id)
+
+
+def lease_key(thread_id: bytes) -> bytes:
+    """Key of a thread's lease, by its id: it may be claimed before anything is stored in it."""
+    return bytes([layout.TAG_LEASE]) + _text(thread_id)
 
 
 def namespace_key(thread: int, namespace: bytes) -> bytes:

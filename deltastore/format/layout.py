@@ -21,6 +21,7 @@ TAG_RECLAIM: Final = 0x07  # threads, and checkpoints, whose records wait to be 
 TAG_RUN: Final = 0x08  # hash of a run id, thread number: which threads a run touched
 TAG_WATCH: Final = 0x09  # thread number: maintenance plans; with namespace and cid: stored since
 TAG_THREAD_RUNS: Final = 0x0A  # thread number, hash of a run id: which runs touched a thread
+TAG_LEASE: Final = 0x0B  # thread id -> who holds the thread, and until when
 TAG_LOG: Final = 0x10  # thread, namespace, cid, kind, suffix: the log
 
 # Kind of a log record; part of its key, and repeated in its frame.
@@ -37,6 +38,7 @@ KIND_SECRET: Final = 19
 KIND_MARK: Final = 20  # nothing but its key: activity, late writes, runs, what was stored since
 KIND_DROPPED: Final = 21  # checkpoints whose records wait to be deleted
 KIND_WATCH: Final = 22  # who plans maintenance of a thread, and since when
+KIND_LEASE: Final = 23  # who holds a thread, and until when
 
 # Low four bits of a record's first byte: how the payload is coded.
 CODEC_RAW: Final = 1

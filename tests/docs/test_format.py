@@ -36,6 +36,7 @@ TAGS = {
     "08": layout.TAG_RUN,
     "09": layout.TAG_WATCH,
     "0a": layout.TAG_THREAD_RUNS,
+    "0b": layout.TAG_LEASE,
     "10": layout.TAG_LOG,
 }
 

@@ -205,7 +205,7 @@ class _Work:
                 raise StaleError
             log.put_value(self._reader(txn, work.stream), *place, record)
 
-        self._session.queue.run(op)
+        self._session.queue.run(self._session.bounded(op))
 
     def _apply_fold(
         self, number: int, token: bytes, work: _StreamWork, cid: bytes, channel: str, how: Fold
@@ -237,7 +237,7 @@ class _Work:
             below = [*children, *new]
             folding.apply_fold(reader, self._values, cid, channel, typed, below)
 
-        self._session.queue.run(op)
+        self._session.queue.run(self._session.bounded(op))
 
     def _check(self, txn: Transaction, number: int, token: bytes) -> None:
         if not watch.renew(txn, number, token, this_minute()):

@@ -11,10 +11,10 @@ are reclaimed at once, or by a later opening (`deltastore.watch`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from deltastore import choosing, directory, dropping, retire, run_index, survivors, watch
 from deltastore.append import StaleError
@@ -29,6 +29,8 @@ from deltastore.reclaim import RECORDS_MAX
 from deltastore.session import Session, this_minute
 from deltastore.survey import measure
 from deltastore.types import Cipher
+
+T = TypeVar("T")
 
 _ATTEMPTS_MAX: Final = 32
 _LATE_RECORDS_MAX: Final = RECORDS_MAX // 4  # copied once more, in place of as many, in one go
@@ -147,7 +149,7 @@ class _Copy:
             some, is_all = self._touched()
             if is_all:
                 break
-            self._recount(session.queue.run(partial(self._catch_up, touched=some)))
+            self._recount(self._store(partial(self._catch_up, touched=some)))
         self._recount(session.queue.run(self._finish))
         self._progress(total, total)
         return self._report()
@@ -167,7 +169,7 @@ class _Copy:
                 recast=True,
             )
         for place, drop in enumerate(drops):
-            records, size = session.queue.run(partial(self._copy_heads, drop=drop))
+            records, size = self._store(partial(self._copy_heads, drop=drop))
             self._records += records
             self._bytes += size
             if drop.keep:
@@ -245,9 +247,12 @@ class _Copy:
                 (new_key := key[:1] + number + key[5:], move(key, new_key, record, cipher))
                 for key, record in page
             ]
-            self._session.queue.run(partial(self._put, moved=moved))
+            self._store(partial(self._put, moved=moved))
             start = page[-1][0] + b"\x00"
             self._progress(min(self._records, total), total)
+
+    def _store(self, op: Callable[[Transaction], T]) -> T:
+        return self._session.queue.run(self._session.bounded(op))
 
     def _put(self, txn: Transaction, moved: Sequence[Pair]) -> None:
         self._check(txn)
@@ -283,7 +288,7 @@ class _Copy:
                 found = run_index.scan(txn, self._begun.entry.number, last, RECORDS_MAX // 2)
             if not found:
                 return
-            self._session.queue.run(partial(self._put_runs, hashes=found))
+            self._store(partial(self._put_runs, hashes=found))
             last = found[-1]
 
     def _put_runs(self, txn: Transaction, hashes: Sequence[int]) -> None:

@@ -17,6 +17,7 @@ Durability = Literal["full", "normal", "relaxed"]
 DURABILITIES: Final = get_args(Durability)
 EngineDurability = Literal["full", "normal"]
 ENGINE_DURABILITIES: Final = get_args(EngineDurability)
+MAX_BYTES_LEAST: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +183,12 @@ class StoreOptions:
         header_cache_bytes: Bytes of decoded headers kept, at least 0; about 6 000 each in a chat.
         writes_cache_bytes: Bytes of decoded writes kept, at least 0.
         verify_bytes_max: Check the structure of a store file of up to this size before mapping it.
+        max_bytes: What the store may take, at least 1 MiB: pages in use, or keys and values in
+            memory; None for no bound. A put, a copy or a compaction that would take it beyond
+            raises `QuotaExceededError` and stores nothing; the rest goes on. The data file exceeds
+            the bound by a quarter or 16 MiB at most, whichever is more; a vacuum needs as much
+            again while it runs. It holds for what this opening stores; openings of one path in one
+            process must agree on it.
         ttl: Threads that nobody uses for so long go by themselves, beside reads and writes of
             others; None keeps them. Of no effect in a read-only store.
         retention: What `Store.apply_retention` applies if it is given no policy. Nothing else
@@ -196,6 +203,7 @@ class StoreOptions:
     header_cache_bytes: int = 24 << 20
     writes_cache_bytes: int = 4 << 20
     verify_bytes_max: int = 16 << 20
+    max_bytes: int | None = None
     ttl: TimeToLive | None = None
     retention: RetentionPolicy | None = None
 
@@ -217,8 +225,11 @@ class StoreOptions:
             ("header_cache_bytes", 0),
             ("writes_cache_bytes", 0),
             ("verify_bytes_max", 0),
+            ("max_bytes", MAX_BYTES_LEAST),
         ):
             value = getattr(self, name)
+            if value is None and name == "max_bytes":
+                continue
             if type(value) is not int:
                 raise InvalidTypeError(f"{name} must be an int (got {type(value).__name__})")
             if value < least:

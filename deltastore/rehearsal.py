@@ -22,8 +22,11 @@ class Rehearsal:
 
     def growth(self, prefix: bytes) -> int:
         """Return by how many bytes the records whose keys have a prefix have grown."""
+        return self._growth(self._span(prefix, after(prefix)))
+
+    def _growth(self, changed: Sequence[bytes]) -> int:
         size = 0
-        for key in self._span(prefix, after(prefix)):
+        for key in changed:
             was, now = self._view.get(key), self._own[key]
             size += (0 if now is None else len(key) + len(now)) - (
                 0 if was is None else len(key) + len(was)
@@ -78,6 +81,10 @@ class Rehearsal:
         for key in found:
             self._set(key, None)
         return len(found)
+
+    def used_bytes(self) -> int:
+        """Return what the view's pairs take, and the bytes by which they have grown here."""
+        return self._view.used_bytes() + self._growth(self._keys)
 
     def _set(self, key: bytes, value: bytes | None) -> None:
         if key not in self._own:

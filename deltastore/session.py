@@ -13,7 +13,7 @@ from deltastore import directory, reclaim, watch
 from deltastore.commit import CommitQueue
 from deltastore.directory import Stream
 from deltastore.engine.api import Engine, Transaction
-from deltastore.errors import ForkedStoreError, ReadOnlyError
+from deltastore.errors import ForkedStoreError, QuotaExceededError, ReadOnlyError
 from deltastore.log import Caches, StreamReader
 from deltastore.options import StoreOptions
 from deltastore.types import Cipher
@@ -107,6 +107,31 @@ class Session:
             )
         if not self._ready:
             self.setup()
+
+    def bounded(self, op: Callable[[Transaction], T]) -> Callable[[Transaction], T]:
+        """Return an op that stores more so that it fails where that would exceed `max_bytes`.
+
+        It then raises `QuotaExceededError`. What deletes is not to be bounded.
+        """
+        most = self.options.max_bytes
+        if most is None:
+            return op
+
+        def bounded_op(txn: Transaction) -> T:
+            before = txn.used_bytes()
+            result = op(txn)
+            used = txn.used_bytes()
+            if used > most and used > before:
+                raise QuotaExceededError(
+                    f"this would take the store to {used} bytes, beyond its max_bytes={most}; "
+                    "nothing was stored. Delete or prune threads, or open the store with a greater "
+                    "max_bytes; a vacuum helps where pages are half empty",
+                    used_bytes=used,
+                    max_bytes=most,
+                )
+            return result
+
+        return bounded_op
 
     def reader(self, txn: Transaction, stream: Stream, cipher: Cipher | None) -> StreamReader:
         """Return a reader of a stream in a transaction."""

@@ -90,6 +90,7 @@ class Store(Upkeep):
             durability=options.engine_durability,
             read_only=options.read_only,
             verify_bytes_max=options.verify_bytes_max,
+            max_bytes=options.max_bytes,
         )
         return cls(engine, options)
 

@@ -108,8 +108,10 @@ class Writer:
         """
         is_small = self.is_small(new, attempt)
         if isinstance(new, NewCheckpoint):
-            return self._put_checkpoint(new, cipher, is_small)
-        return self._put_writes(new, cipher, is_small)
+            op, after = self._put_checkpoint(new, cipher, is_small)
+        else:
+            op, after = self._put_writes(new, cipher, is_small)
+        return self._session.bounded(op), after
 
     def _find(
         self, txn: Transaction, new: NewCheckpoint | NewWrites, cipher: Cipher | None

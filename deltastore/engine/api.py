@@ -26,6 +26,7 @@ An *engine* knows nothing of checkpoints. What the log relies on, numbered for t
  E12 A backup holds the pairs of one moment, beside transactions of any thread and process. It is
      there whole when the call returns, as durable as a commit; one that raises or whose process
      dies leaves nothing at its place. An engine without files refuses.
+ E13 `used_bytes` grows with what is stored and shrinks with what is deleted, within a few pages.
 """
 
 from __future__ import annotations
@@ -88,6 +89,12 @@ class Transaction(Protocol):
 
     def delete_range(self, start: bytes, stop: bytes, *, limit: int) -> int:
         """Remove up to `limit` pairs with `start <= key < stop`, lowest first; return how many."""
+
+    def used_bytes(self) -> int:
+        """Return the bytes that all pairs take, own puts and deletes included (E12).
+
+        In the units of what `Engine` was bounded by: pages in use, or keys and values. Cost: O(1).
+        """
 
 
 class Engine(Protocol):

@@ -169,3 +169,6 @@ class _CountingTransaction:
         removed = self._inner.delete_range(start, stop, limit=limit)
         self._engine._add(deletes=removed, round_trips=1)
         return removed
+
+    def used_bytes(self) -> int:
+        return self._inner.used_bytes()

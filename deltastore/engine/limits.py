@@ -12,6 +12,22 @@ from deltastore.engine.api import KEYS_END, VALUE_BYTES_MAX
 from deltastore.errors import InvalidArgumentError
 
 KEY_BYTES_MAX: Final = 511  # what LMDB 0.9 was built with
+_MARGIN_BYTES_LEAST: Final = 16 << 20
+_FILE_UNIT: Final = 1 << 16  # a multiple of every page size
+
+
+def file_bytes_max(max_bytes: int, file_bytes: int) -> int:
+    """Return how long a bounded store's file may get that has a length now.
+
+    That is the bound and a margin of a quarter, or 16 MiB if that is more: a commit writes changed
+    pages to new places before it frees the old ones, and so does a deletion. A file that is longer
+    already, since it was not bounded, may grow by the margin.
+    """
+    margin = max(_MARGIN_BYTES_LEAST, max_bytes // 4)
+    most = max_bytes + margin
+    if file_bytes > most:
+        most = file_bytes + margin
+    return most // _FILE_UNIT * _FILE_UNIT
 
 
 def check_key(key: bytes) -> None:

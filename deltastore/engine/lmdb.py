@@ -44,6 +44,9 @@ class LmdbEngine:
         read_only: Begin no write transaction; beside a live writer, `lock.mdb` must be writable.
         verify_bytes_max: Walk the structure of a data file of up to this size before mapping it, if
             no other process has it open; about 20 ms per MB.
+        max_bytes: The data file gets no longer than `limits.file_bytes_max` of this by transactions
+            of this process; one that needs more raises `QuotaExceededError`. What is beyond
+            `max_bytes` is for deletions: whoever stores looks at `used_bytes`.
 
     Raises:
         StorePathError: The path cannot hold a store, or `read_only` and there is none.
@@ -63,6 +66,7 @@ class LmdbEngine:
         durability: EngineDurability = "full",
         read_only: bool = False,
         verify_bytes_max: int = 16 << 20,
+        max_bytes: int | None = None,
         _map_size: int = MAP_BYTES,
     ) -> None:
         if durability not in ENGINE_DURABILITIES:
@@ -71,7 +75,7 @@ class LmdbEngine:
             )
         real = paths.check_path(path, read_only=read_only)
         files.warn_network(real, stacklevel=2)
-        self._opening = Opening(real, durability, read_only, verify_bytes_max, _map_size)
+        self._opening = Opening(real, durability, read_only, verify_bytes_max, _map_size, max_bytes)
 
     @property
     def key_bytes_max(self) -> int:

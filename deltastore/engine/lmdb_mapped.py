@@ -79,15 +79,23 @@ class MappedGeneration:
 
     def stat(self, txn: lmdb.Transaction[bytes]) -> EngineStat:
         """Return sizes, counted in a view; records of a vacuum are not among the entries."""
+        entries = self.count(txn) - journal.count(txn)
+        size = self.get_file_bytes()
+        return EngineStat(entries, size, max(0, size - self.get_used_bytes(txn)))
+
+    def get_used_bytes(self, txn: lmdb.Transaction[bytes]) -> int:
+        """Return the bytes of the pages that hold something, the changes of `txn` included.
+
+        Without those of LMDB's own list of free pages.
+        """
         sizes = txn.stat(self.database)
-        private = journal.count(txn)
         pages = 2 + sizes["branch_pages"] + sizes["leaf_pages"] + sizes["overflow_pages"]
-        size = self._file.stat().st_size
-        return EngineStat(
-            entries=sizes["entries"] - private,
-            file_bytes=size,
-            free_bytes=max(0, size - pages * sizes["psize"]),
-        )
+        used: int = pages * sizes["psize"]
+        return used
+
+    def get_file_bytes(self) -> int:
+        """Return the length of the data file."""
+        return self._file.stat().st_size
 
     def count(self, txn: lmdb.Transaction[bytes]) -> int:
         """Return the number of records in a view, those of a vacuum included."""

@@ -30,6 +30,7 @@ class Opening:
     read_only: bool
     verify_bytes_max: int
     map_bytes: int
+    max_bytes: int | None = None
     shared: SharedEnvironment | None = None
     closed: bool = False
 
@@ -77,6 +78,7 @@ class _Registry:
                     read_only=opening.read_only,
                     verify_bytes_max=opening.verify_bytes_max,
                     map_bytes=opening.map_bytes,
+                    max_bytes=opening.max_bytes,
                 )
             elif not opening.read_only and shared.read_only:
                 raise StorePathError(
@@ -88,6 +90,11 @@ class _Registry:
                     f"{opening.path} is open in this process with durability="
                     f"{shared.durability!r}; use the same, or close that opening first "
                     f"(asked: {opening.durability!r})"
+                )
+            elif not opening.read_only and shared.max_bytes != opening.max_bytes:
+                raise StorePathError(
+                    f"{opening.path} is open in this process with max_bytes={shared.max_bytes}; "
+                    f"use the same, or close that opening first (asked: {opening.max_bytes})"
                 )
             shared.references += 1
             opening.shared = shared

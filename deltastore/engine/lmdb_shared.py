@@ -28,9 +28,10 @@ from deltastore.engine import lmdb_generations as generations
 from deltastore.engine import lmdb_journal as journal
 from deltastore.engine.api import EngineStat
 from deltastore.engine.gate import Gate
+from deltastore.engine.limits import file_bytes_max
 from deltastore.engine.lmdb_errors import convert
 from deltastore.engine.lmdb_mapped import NOBODY, Holder, MappedGeneration
-from deltastore.errors import DeltaStoreError, StoreFullError
+from deltastore.errors import DeltaStoreError, QuotaExceededError, StoreFullError
 from deltastore.options import EngineDurability
 
 MAP_BYTES: Final = 1 << 40 if sys.maxsize > 1 << 32 else 1 << 30  # address space only, never disk
@@ -50,6 +51,7 @@ class SharedEnvironment:
         read_only: bool,
         verify_bytes_max: int,
         map_bytes: int,
+        max_bytes: int | None = None,
     ) -> None:
         self.path = path
         self.durability = durability
@@ -59,6 +61,8 @@ class SharedEnvironment:
         self.references = 0
         self.was_mapped = False
         self.map_bytes = map_bytes
+        self.max_bytes = max_bytes
+        self._limit_bytes = 0  # of the map; 0 for none
         self._verify_bytes_max = verify_bytes_max
         self._env: MappedGeneration | None = None
         self._lock: int | None = None
@@ -141,9 +145,16 @@ class SharedEnvironment:
         with self.gate.alone():
             if self._env is not None:
                 try:
-                    self._env.env.set_mapsize(0)
+                    self._limit_map(self._env.get_file_bytes())
+                    self._env.env.set_mapsize(self._limit_bytes)
                 except lmdb.Error:
                     self.close_env()  # opening finds a size that the address space allows
+
+    def _limit_map(self, file_bytes: int) -> None:
+        """Bound the map of a data file of a length, if the store has a bound."""
+        if self.max_bytes is not None:
+            self._limit_bytes = file_bytes_max(self.max_bytes, file_bytes)
+            self.map_bytes = min(self.map_bytes, self._limit_bytes)
 
     def get_map_bytes(self) -> int:
         """Return the size of the map; called inside the gate."""
@@ -154,12 +165,22 @@ class SharedEnvironment:
 
         Raises:
             StoreFullError: The address space does not allow it.
+            QuotaExceededError: The bound of the store does not.
         """
+        grown_bytes = min(2 * full_bytes, self._limit_bytes or 2 * full_bytes)
+        if self.max_bytes is not None and grown_bytes <= full_bytes:
+            raise QuotaExceededError(
+                f"{self.path}: the data file of {full_bytes} bytes has no room left under "
+                f"max_bytes={self.max_bytes} and its margin; nothing was stored. Delete or prune "
+                "threads, vacuum, or open the store with a greater max_bytes",
+                used_bytes=full_bytes,
+                max_bytes=self.max_bytes,
+            )
         with self.gate.alone():
             if self._env is None or self.get_map_bytes() != full_bytes:
                 return
             try:
-                self._env.env.set_mapsize(2 * full_bytes)
+                self._env.env.set_mapsize(grown_bytes)
             except (lmdb.Error, OverflowError) as error:
                 self.close_env()  # a failed growth leaves it unmapped
                 self.map_bytes = full_bytes
@@ -167,7 +188,7 @@ class SharedEnvironment:
                     f"{self.path}: the map of {full_bytes} bytes is full and cannot be doubled "
                     f"({error}); raise the limit on address space (ulimit -v), or delete data"
                 ) from error
-            self.map_bytes = 2 * full_bytes
+            self.map_bytes = grown_bytes
 
     # Generations
 
@@ -289,6 +310,7 @@ class SharedEnvironment:
             if self._lock is not None:
                 files.share_lock(self._lock)
             self.was_mapped = True
+            self._limit_map(os.fstat(descriptor).st_size)
             env = self.map(directory, self.map_bytes)
             try:
                 env.reader_check()

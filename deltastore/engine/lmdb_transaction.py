@@ -305,6 +305,14 @@ class LmdbTransaction:
             self.delete(key)
         return len(keys)
 
+    def used_bytes(self) -> int:
+        """Return the bytes of pages in use, see `deltastore.engine.api.Transaction.used_bytes`."""
+        assert self.mapped is not None
+        try:
+            return self.mapped.get_used_bytes(self._txn)
+        except lmdb.Error as error:
+            raise self._convert(error, "stat") from error
+
     # For a vacuum
 
     def scan_some(self, start: bytes, records_max: int, bytes_max: int) -> list[Pair]:

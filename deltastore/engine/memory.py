@@ -31,13 +31,14 @@ from deltastore.plans import BackupReport, Progress, VacuumReport, no_progress
 
 
 class _State:
-    """Keys in order, their values, and how many transactions read them."""
+    """Keys in order, their values, their bytes, and how many transactions read them."""
 
-    __slots__ = ("keys", "pins", "values")
+    __slots__ = ("keys", "pins", "size", "values")
 
-    def __init__(self, keys: list[bytes], values: dict[bytes, bytes]) -> None:
+    def __init__(self, keys: list[bytes], values: dict[bytes, bytes], size: int) -> None:
         self.keys = keys
         self.values = values
+        self.size = size
         self.pins = 0
 
 
@@ -57,7 +58,7 @@ class MemoryEngine:
         self._gate: Gate[MemoryTransaction] = Gate()
         self._writer = threading.Lock()
         self._mutex = threading.Lock()
-        self._state = _State([], {})
+        self._state = _State([], {}, 0)
         self._commits = 0
         self._closed = False
         self._pid = os.getpid()
@@ -131,7 +132,7 @@ class MemoryEngine:
             raise AssertionError("an engine was closed inside a transaction of the same thread")
         self._closed = True
         with self._gate.alone():
-            self._state = _State([], {})
+            self._state = _State([], {}, 0)
 
 
 class MemoryTransaction:
@@ -145,6 +146,7 @@ class MemoryTransaction:
         self._state = engine._state
         self._own: dict[bytes, bytes | None] = {}  # None: deleted
         self._own_keys: list[bytes] = []
+        self._growth = 0
 
     def __enter__(self) -> MemoryTransaction:
         engine = self._engine
@@ -185,7 +187,7 @@ class MemoryTransaction:
     def _commit(self) -> None:
         engine, state = self._engine, self._state
         if state.pins:
-            state = _State(state.keys.copy(), state.values.copy())
+            state = _State(state.keys.copy(), state.values.copy(), state.size)
         keys, values = state.keys, state.values
         for key, value in self._own.items():
             if value is not None:
@@ -194,6 +196,7 @@ class MemoryTransaction:
                 values[key] = value
             elif values.pop(key, None) is not None:
                 del keys[bisect_left(keys, key)]
+        state.size += self._growth
         engine._state = state
         engine._commits += 1
 
@@ -272,7 +275,17 @@ class MemoryTransaction:
             self._set(key, None)
         return len(keys)
 
+    def used_bytes(self) -> int:
+        """Return the bytes of all keys and values, own puts and deletes included."""
+        self._check_running()
+        return self._state.size + self._growth
+
     def _set(self, key: bytes, value: bytes | None) -> None:
         if key not in self._own:
             insort(self._own_keys, key)
+            old = self._state.values.get(key)
+        else:
+            old = self._own[key]
+        self._growth -= 0 if old is None else len(key) + len(old)
+        self._growth += 0 if value is None else len(key) + len(value)
         self._own[key] = value

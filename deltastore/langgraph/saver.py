@@ -56,6 +56,8 @@ class DeltaStoreSaver(LeaseMixin, UpkeepMixin):
         read_only: Open beside a live writer; writes raise `ReadOnlyError`.
         refuse_forks: A `put` on any but the newest checkpoint raises `ForkRefusedError`: of two
             workers that resume one thread, one gets through. See `StoreOptions`.
+        max_bytes: What the store may take, at least 1 MiB; None for no bound. A call that would
+            take it beyond raises `QuotaExceededError`; see `StoreOptions`.
         ttl: {"default_ttl": minutes, "refresh_on_read": bool}: threads idle for longer go by
             themselves, whole, while the saver is used; until then they read as before. Minutes are
             rounded up. A write is activity, a read if "refresh_on_read" says so.
@@ -77,6 +79,7 @@ class DeltaStoreSaver(LeaseMixin, UpkeepMixin):
         durability: Durability = "full",
         read_only: bool = False,
         refuse_forks: bool = False,
+        max_bytes: int | None = None,
         ttl: configs.Ttl | None = None,
         retention: RetentionPolicy | None = None,
     ) -> None:
@@ -96,6 +99,7 @@ class DeltaStoreSaver(LeaseMixin, UpkeepMixin):
             durability=durability,
             read_only=read_only,
             refuse_forks=refuse_forks,
+            max_bytes=max_bytes,
             ttl=configs.ttl_of(ttl),
             retention=retention,
         )

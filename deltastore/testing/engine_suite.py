@@ -39,6 +39,7 @@ from deltastore.testing.engine_calls import (
     is_refused,
     read_all,
 )
+from deltastore.testing.engine_size_laws import SizeLaws
 from deltastore.testing.engine_vacuum_laws import VacuumLaws, VacuumMachine
 
 
@@ -49,7 +50,7 @@ class _Huge(bytes):
         return VALUE_BYTES_MAX + 1
 
 
-class EngineSuite(VacuumLaws, BackupLaws):
+class EngineSuite(SizeLaws, VacuumLaws, BackupLaws):
     """Adopt by subclassing; see the module's docstring."""
 
     examples: ClassVar[int] = 30

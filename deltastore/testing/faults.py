@@ -170,3 +170,6 @@ class _FailingTransaction:
     def delete_range(self, start: bytes, stop: bytes, *, limit: int) -> int:
         self._count("delete_range")
         return self._inner.delete_range(start, stop, limit=limit)
+
+    def used_bytes(self) -> int:
+        return self._inner.used_bytes()

@@ -118,6 +118,24 @@ class SwallowsErrors(MemoryWith):
             return True
 
 
+class CountsWhatItDeletes(MemoryWith):
+    """Breaks E12: what is used never shrinks."""
+
+    class kind(MemoryTransaction):  # noqa: N801 - a class attribute by use
+        def _set(self, key: bytes, value: bytes | None) -> None:
+            before = self._growth
+            super()._set(key, value)
+            self._growth = max(before, self._growth)
+
+
+class ForgetsWhatIsUsed(MemoryWith):
+    """Breaks E12: own puts are not counted."""
+
+    class kind(MemoryTransaction):  # noqa: N801 - a class attribute by use
+        def used_bytes(self) -> int:
+            return self._state.size
+
+
 SUITE = TestMemory()
 
 
@@ -130,6 +148,8 @@ SUITE = TestMemory()
         (ScansOneTooMany, lambda e: SUITE.test_e7_scan_returns_exactly_the_range(e, False)),
         (LimitsAfterTheFact, SUITE.test_e8_limits_are_refused_before_any_effect),
         (SwallowsErrors, SUITE.test_e9_an_error_of_the_block_passes_unchanged),
+        (CountsWhatItDeletes, SUITE.test_e12_what_is_used_follows_what_is_stored),
+        (ForgetsWhatIsUsed, SUITE.test_e12_what_is_used_follows_what_is_stored),
     ],
 )
 def test_a_broken_engine_fails_the_test_of_its_obligation(

@@ -220,6 +220,11 @@ class StoreOptions:
             value = getattr(self, name)
             if type(value) is not bool:
                 raise InvalidTypeError(f"{name} must be a bool (got {type(value).__name__})")
+        if self.refuse_forks and self.durability == "relaxed":
+            raise InvalidArgumentError(
+                'refuse_forks needs durability "full" or "normal" (got "relaxed"): a put that is '
+                "acknowledged before it is stored cannot be refused any more"
+            )
         for name, least in (
             ("value_cache_bytes", 0),
             ("header_cache_bytes", 0),

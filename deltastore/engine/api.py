@@ -91,7 +91,7 @@ class Transaction(Protocol):
         """Remove up to `limit` pairs with `start <= key < stop`, lowest first; return how many."""
 
     def used_bytes(self) -> int:
-        """Return the bytes that all pairs take, own puts and deletes included (E12).
+        """Return the bytes that all pairs take, own puts and deletes included (E13).
 
         In the units of what `Engine` was bounded by: pages in use, or keys and values. Cost: O(1).
         """

@@ -1,6 +1,6 @@
 """The embedded engine: an LMDB environment in a directory, shared by threads and processes.
 
-Obligations E1 to E12 of `deltastore.engine.api` hold over a killed process; over a crash of the
+Obligations E1 to E13 of `deltastore.engine.api` hold over a killed process; over a crash of the
 operating system too with durability "full". Writes of all processes run one after the other.
 
 POSIX only (fcntl, flock), on a local disk. Knows nothing of records: damage inside a value is for

@@ -4,7 +4,7 @@ A *state* is what one commit left behind. Readers pin the state of their beginni
 the state in place unless it is pinned, and a copy of it otherwise. A write transaction keeps its
 puts and deletes aside until it ends, so undoing it is forgetting them.
 
-Holds everything in memory, writes no file, and is the simplest thing that meets E1 to E12 of
+Holds everything in memory, writes no file, and is the simplest thing that meets E1 to E13 of
 `deltastore.engine.api`.
 """
 

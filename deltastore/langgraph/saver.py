@@ -31,8 +31,8 @@ from deltastore.errors import InvalidArgumentError, InvalidTypeError
 from deltastore.format.header import Header
 from deltastore.langgraph import configs
 from deltastore.langgraph.core import Core, Made
-from deltastore.langgraph.light import is_light, is_light_put, is_quick
 from deltastore.langgraph.leases import LeaseMixin
+from deltastore.langgraph.light import is_light, is_light_put, is_quick
 from deltastore.langgraph.puts import new_checkpoint, new_writes
 from deltastore.langgraph.serde import Coder
 from deltastore.langgraph.tuples import config_of, pending_of, tuple_of

@@ -1,4 +1,4 @@
-"""What an engine says it takes (E12), as tests of `deltastore.testing.engine_suite`."""
+"""What an engine says it takes (E13), as tests of `deltastore.testing.engine_suite`."""
 
 from __future__ import annotations
 

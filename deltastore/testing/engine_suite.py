@@ -1,4 +1,4 @@
-"""The obligations E1 to E12 of `deltastore.engine.api` as tests, for any engine.
+"""The obligations E1 to E13 of `deltastore.engine.api` as tests, for any engine.
 
     class TestMine(EngineSuite):
         def make_engine(self, where):

@@ -119,7 +119,7 @@ class SwallowsErrors(MemoryWith):
 
 
 class CountsWhatItDeletes(MemoryWith):
-    """Breaks E12: what is used never shrinks."""
+    """Breaks E13: what is used never shrinks."""
 
     class kind(MemoryTransaction):  # noqa: N801 - a class attribute by use
         def _set(self, key: bytes, value: bytes | None) -> None:
@@ -129,7 +129,7 @@ class CountsWhatItDeletes(MemoryWith):
 
 
 class ForgetsWhatIsUsed(MemoryWith):
-    """Breaks E12: own puts are not counted."""
+    """Breaks E13: own puts are not counted."""
 
     class kind(MemoryTransaction):  # noqa: N801 - a class attribute by use
         def used_bytes(self) -> int:

@@ -356,6 +356,7 @@ def test_odd_options_are_refused(tmp_path: Path) -> None:
     """By name; nothing is created."""
     odd: list[tuple[str, dict[str, Any]]] = [
         ("durability", {"durability": "sloppy"}),
+        ("refuse_forks", {"durability": "relaxed", "refuse_forks": True}),
         ("bounds", {"bounds": {"updates": 5}}),
     ]
     for named, options in odd:

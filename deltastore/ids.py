@@ -144,6 +144,11 @@ def cid_time_ms(cid: bytes) -> int | None:
     return int.from_bytes(cid[1:7], "big") if cid[0] == FORM_ULID else None
 
 
+def least_cid(ms: int) -> bytes:
+    """Return the least form 1 cid of a Unix time in milliseconds."""
+    return bytes([FORM_ULID]) + (ms << 80).to_bytes(CID_ULID_BYTES - 1, "big")
+
+
 def encode_text(text: str, what: str) -> bytes:
     """Return the UTF-8 of `text`.
 

@@ -35,6 +35,10 @@ class Loss:
     key: bytes | None
     why: str
 
+    def is_single(self) -> bool:
+        """Whether it is the loss of one record whose key is relied on."""
+        return self.key == self.low
+
     def meets(self, low: bytes, high: bytes) -> bool:
         """Whether a range of keys may lack something."""
         return self.low < high and low < self.high

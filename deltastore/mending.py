@@ -33,10 +33,12 @@ class Mended:
     Attributes:
         lost: By cid, why.
         mark: What counts as deleted from now on, so that nothing is put on what is lost.
+        is_vague: Whether checkpoints of unknown ids may be lost as well.
     """
 
     lost: dict[bytes, Finding] = field(default_factory=dict)
     mark: DeletedMark = field(default_factory=DeletedMark)
+    is_vague: bool = False
 
 
 def mend_stream(
@@ -66,7 +68,8 @@ def mend_stream(
     mark = DeletedMark()
     for cid in sorted(mending.lost):
         mark = mark.with_deleted(cid)
-    return Mended(mending.lost, mark)
+    is_vague = any(not loss.is_single() for loss in mending.losses.found)
+    return Mended(mending.lost, mark, is_vague)
 
 
 @dataclass(slots=True)

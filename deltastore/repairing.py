@@ -28,9 +28,9 @@ from deltastore.engine.lmdb_salvage import Salvage, open_salvage
 from deltastore.errors import CorruptionError, DecryptionError
 from deltastore.findings import STRUCTURE, Finding, RepairReport, Report
 from deltastore.format import keys, layout
-from deltastore.format.entries import with_deleted
+from deltastore.format.entries import DeletedMark, with_deleted
 from deltastore.format.frame import HINT
-from deltastore.ids import cid_from_id
+from deltastore.ids import cid_from_id, least_cid
 from deltastore.log import StreamReader
 from deltastore.losses import Loss, Losses, between, place_of, single, told
 from deltastore.mend_directory import mend_directory
@@ -207,10 +207,14 @@ class _Repair:
             own = forced.get((stream.thread_id, stream.checkpoint_ns), {})
             losses = Losses() if forced else self.losses
             mended = mend_stream(reader, values, losses, own)
-            if mended.lost:
-                entry = directory.find_thread(txn, stream.thread_id)
-                assert entry is not None  # the stream was found by it
-                entry = with_deleted(entry, stream.checkpoint_ns, mended.mark)
+            entry = directory.find_thread(txn, stream.thread_id)
+            assert entry is not None  # the stream was found by it
+            mark = mended.mark
+            if mended.is_vague:
+                # The newest may be gone without a name: none is of a later minute.
+                mark = mark.joined(DeletedMark(least_cid(60_000 * (entry.minute + 1))))
+            if mark != DeletedMark():
+                entry = with_deleted(entry, stream.checkpoint_ns, mark)
                 directory.save_thread(txn, entry)
             return stream, mended
 

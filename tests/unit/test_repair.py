@@ -26,6 +26,7 @@ from deltastore.engine.lmdb import LmdbEngine
 from deltastore.format import keys, layout
 from deltastore.ids import cid_from_id
 from deltastore.testing import make_checkpoint, make_config
+from tests.conformance.cli_stores import BEGIN_MS, checkpoint_id, put_line
 
 pytestmark = pytest.mark.damaged
 
@@ -165,6 +166,33 @@ def test_what_is_lost_is_not_put_upon(path: Path) -> None:
     _, target = repaired(path)
     with DeltaStoreSaver(target) as saver, pytest.raises(DeletedParentError):
         put(saver, 8)
+
+
+def test_what_is_lost_without_a_name_is_not_put_upon(tmp_path: Path) -> None:
+    """The last page of a thread is gone, with the newest checkpoints, and nothing names them."""
+    with DeltaStoreSaver(tmp_path / "store") as saver:
+        ids = put_line(saver, "t", BEGIN_MS, ["r"] * 40, more="x" * 300)
+    file = tmp_path / "store" / "000001" / "data.mdb"
+    content = bytearray(file.read_bytes())
+    key = keys.header_key(PREFIX, cid_from_id(ids[-1]))
+    at = content.find(key)
+    while at >= 0:  # older copies of the page too
+        page = at // 4096 * 4096
+        content[page : page + 4096] = bytes(4096)
+        at = content.find(key)
+    file.write_bytes(content)
+    report, target = repaired(tmp_path / "store")
+    assert any("any number of records" in one.message for one in report.lost)
+    with DeltaStoreSaver(target) as saver:
+        left = {one.checkpoint_id for one in saver.store.checkpoints("t")}
+        assert 0 < len(left) < len(ids)
+        assert ids[-1] not in left
+        new: Any = {"lines": 99}
+        config: Any = make_config("t", "", ids[-1])
+        with pytest.raises(DeletedParentError):
+            saver.put(config, make_checkpoint(checkpoint_id(BEGIN_MS * 2), new, {}), {}, new)
+        head: Any = make_config("t", "", max(left))
+        saver.put(head, make_checkpoint(checkpoint_id(BEGIN_MS * 2), new, {}), {}, new)
 
 
 def test_a_repaired_thread_goes_on_and_can_be_pruned_copied_and_compacted(path: Path) -> None:

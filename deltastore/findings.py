@@ -33,6 +33,7 @@ KIND_NAMES: Final = {
     layout.KIND_MARK: "mark",
     layout.KIND_DROPPED: "dropped",
     layout.KIND_WATCH: "watch",
+    layout.KIND_LEASE: "lease",
 }
 
 

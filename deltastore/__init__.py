@@ -11,6 +11,8 @@ it holds. `verify_path`, `restore`, `repair` and `doctor` take the path of a sto
 
 from __future__ import annotations
 
+import logging
+
 from deltastore.checkup import verify_path
 from deltastore.diagnosis import Diagnosis, doctor
 from deltastore.errors import (
@@ -42,7 +44,9 @@ from deltastore.options import RetentionPolicy, SnapshotBounds, StoreOptions, Ti
 from deltastore.plans import BackupReport
 from deltastore.repairing import repair
 from deltastore.restoring import restore
+from deltastore.stats import StoreStats
 from deltastore.store import Store
+from deltastore.thread_stats import ThreadStats
 
 __all__ = [
     "BackupReport",
@@ -76,9 +80,14 @@ __all__ = [
     "StoreFullError",
     "StoreOptions",
     "StorePathError",
+    "StoreStats",
+    "ThreadStats",
     "TimeToLive",
     "doctor",
     "repair",
     "restore",
     "verify_path",
 ]
+
+# Nothing is printed unless the application asks for it.
+logging.getLogger("deltastore").addHandler(logging.NullHandler())

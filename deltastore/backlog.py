@@ -40,7 +40,7 @@ from deltastore.pending import NewWrites
 from deltastore.refill import NewCheckpoint
 from deltastore.session import Session
 from deltastore.types import Cipher, Typed, Version
-from deltastore.writer import ATTEMPTS_MAX, Prepared, Writer, contended, size
+from deltastore.writer import ATTEMPTS_MAX, Prepared, Writer, contended, given_bytes
 
 WINDOW_SECONDS: Final = 0.005
 WRITES_MAX: Final = 1_024
@@ -92,7 +92,7 @@ class Backlog:
         self._tell_lost(new.thread_id)
         if isinstance(new, NewCheckpoint):
             new = self._frozen(new, cipher)
-        entry = _Entry(new, cipher, size(new))
+        entry = _Entry(new, cipher, given_bytes(new))
         while not self._append(entry):
             self._run_round()
         self._wake()
@@ -149,7 +149,7 @@ class Backlog:
     def has_room(self, new: NewCheckpoint | NewWrites) -> bool:
         """Whether a put of this write would not have to commit others first."""
         return not self._entries or (
-            len(self._entries) < WRITES_MAX and self._bytes + size(new) <= BYTES_MAX
+            len(self._entries) < WRITES_MAX and self._bytes + given_bytes(new) <= BYTES_MAX
         )
 
     def _append(self, entry: _Entry) -> bool:

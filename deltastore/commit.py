@@ -26,10 +26,11 @@ from typing import Any, Final, TypeVar
 
 from deltastore.engine.api import Engine, Transaction
 from deltastore.errors import EngineError, RetryTransactionError, StoreClosedError
+from deltastore.meter import Meter
+from deltastore.types import Wake
 
 T = TypeVar("T")
 Op = Callable[[Transaction], T]
-Wake = Callable[[], None]
 
 RETRIES_MAX: Final = 64  # in a row; an engine that grows doubles, so more means it cannot
 EXHAUSTED: Final = f"nothing was stored: the engine undid this {RETRIES_MAX + 1} times in a row"
@@ -71,15 +72,17 @@ class CommitQueue:
     A child of fork() starts with an empty queue; ops queued at the fork are the parent's.
     """
 
-    def __init__(self, engine: Engine, *, batch_max: int = 512) -> None:
+    def __init__(self, engine: Engine, *, batch_max: int = 512, meter: Meter | None = None) -> None:
         """Make a queue, without starting a thread or touching the engine.
 
         Args:
             batch_max: Ops in one transaction, at least 1; bounds its memory and how long it takes.
+            meter: Counts what is committed.
         """
         assert batch_max >= 1
         self._engine = engine
         self._batch_max = batch_max
+        self._meter = meter or Meter()
         self._closed = False
         self._renew()
         _queues.add(self)
@@ -94,6 +97,11 @@ class CommitQueue:
         self._leader_thread = 0  # while a batch runs
         self._drain: _Pending | None = None
         self._drain_thread: threading.Thread | None = None
+
+    @property
+    def queued(self) -> int:
+        """Ops in the queue, those of the batch that is being committed included."""
+        return len(self._queue)
 
     def run(self, op: Op[T], *, after: Callable[[T], None] | None = None) -> T:
         """Run `op` in a write transaction and return its result once that is committed.
@@ -248,7 +256,7 @@ class CommitQueue:
             at: _Pending | None = None
             ran = False
             try:
-                with self._engine.begin(write=True, scope=b"") as txn:
+                with self._meter.begin(self._engine, len(live)) as txn:
                     for at in live:
                         at.result = at.op(txn)
                     at = None

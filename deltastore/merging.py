@@ -41,7 +41,20 @@ def plan_chains(
 
     Cost: every value's record and every header of the stream is decoded once, no value rebuilt.
     """
-    channels = _channels(reader, nodes)
+    plans = measure_chains(reader, nodes, bounds, channels_of(reader, nodes))
+    return {channel: plan for channel, plan in plans.items() if plan.places}
+
+
+def measure_chains(
+    reader: StreamReader,
+    nodes: Mapping[bytes, Node],
+    bounds: SnapshotBounds,
+    channels: Mapping[Place, str],
+) -> dict[str, ChainPlan]:
+    """Return the chains of every channel, "" for values that no header names any more.
+
+    Cost: every value's record is decoded once.
+    """
     standing: dict[Place, _Standing] = {}
     plans: dict[str, ChainPlan] = {}
     for cid, node in nodes.items():
@@ -54,10 +67,10 @@ def plan_chains(
                 plan.chain_max = max(plan.chain_max, one.before)
                 if one.after == 0 and one.before:
                     plan.places.append(place)
-    return {channel: plan for channel, plan in plans.items() if plan.places}
+    return plans
 
 
-def _channels(reader: StreamReader, nodes: Mapping[bytes, Node]) -> dict[Place, str]:
+def channels_of(reader: StreamReader, nodes: Mapping[bytes, Node]) -> dict[Place, str]:
     """Return which channel each stored value was stored for."""
     found: dict[Place, str] = {}
     for cid, node in nodes.items():

@@ -189,6 +189,8 @@ class StoreOptions:
             the bound by a quarter or 16 MiB at most, whichever is more; a vacuum needs as much
             again while it runs. It holds for what this opening stores; openings of one path in one
             process must agree on it.
+        slow_seconds: Operations that take as long are logged, at WARNING by `deltastore.slow`, at
+            least 0; None for none.
         ttl: Threads that nobody uses for so long go by themselves, beside reads and writes of
             others; None keeps them. Of no effect in a read-only store.
         retention: What `Store.apply_retention` applies if it is given no policy. Nothing else
@@ -204,6 +206,7 @@ class StoreOptions:
     writes_cache_bytes: int = 4 << 20
     verify_bytes_max: int = 16 << 20
     max_bytes: int | None = None
+    slow_seconds: float | None = None
     ttl: TimeToLive | None = None
     retention: RetentionPolicy | None = None
 
@@ -239,6 +242,7 @@ class StoreOptions:
                 raise InvalidTypeError(f"{name} must be an int (got {type(value).__name__})")
             if value < least:
                 raise InvalidArgumentError(f"{name} must be at least {least} (got {value})")
+        self._check_slow()
         if self.ttl is not None and not isinstance(self.ttl, TimeToLive):
             raise InvalidTypeError(
                 f"ttl must be a TimeToLive or None (got {type(self.ttl).__name__})"
@@ -246,6 +250,19 @@ class StoreOptions:
         if self.retention is not None and not isinstance(self.retention, RetentionPolicy):
             raise InvalidTypeError(
                 f"retention must be a RetentionPolicy or None (got {type(self.retention).__name__})"
+            )
+
+    def _check_slow(self) -> None:
+        seconds = self.slow_seconds
+        if seconds is None:
+            return
+        if type(seconds) not in (int, float):
+            raise InvalidTypeError(
+                f"slow_seconds must be a number or None (got {type(seconds).__name__})"
+            )
+        if not 0 <= seconds < float("inf"):
+            raise InvalidArgumentError(
+                f"slow_seconds must be at least 0 and finite (got {seconds}); use None to log none"
             )
 
     @property

@@ -16,7 +16,7 @@ from deltastore.format.entries import Dropped
 from deltastore.format.keys import LogKey
 
 RECORDS_MAX: Final = 1_000  # per transaction
-_TAGS: Final = (
+TAGS: Final = (
     layout.TAG_LOG,
     layout.TAG_LATE,
     layout.TAG_SECRET,
@@ -93,7 +93,7 @@ def _reclaim_thread(txn: Transaction, number: int) -> None:
         run_index.forget(txn, number, hashes)
         return
     left = RECORDS_MAX
-    for tag in (*_TAGS, layout.TAG_RECLAIM):  # last what says that there is something to do
+    for tag in (*TAGS, layout.TAG_RECLAIM):  # last what says that there is something to do
         prefix = keys.thread_prefix(tag, number)
         left -= txn.delete_range(prefix, keys.after(prefix), limit=left)
         if left <= 0:

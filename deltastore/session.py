@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 import time
@@ -15,12 +16,15 @@ from deltastore.directory import Stream
 from deltastore.engine.api import Engine, Transaction
 from deltastore.errors import ForkedStoreError, QuotaExceededError, ReadOnlyError
 from deltastore.log import Caches, StreamReader
+from deltastore.meter import Meter
 from deltastore.options import StoreOptions
+from deltastore.slow import SlowLog
 from deltastore.types import Cipher
 from deltastore.values import Values
 
 T = TypeVar("T")
 
+_logger: Final = logging.getLogger("deltastore.store")
 _UPKEEP_LOCKS: Final = 64
 _BACK_OFF_SECONDS_MAX: Final = 2.0
 
@@ -30,7 +34,8 @@ class Session:
 
     Attributes:
         engine: Where the bytes are.
-        queue: What commits.
+        queue: What commits; meter: what it has committed.
+        slow: Times operations.
         values, caches: Shared by all readers of the store.
         settle: Returns when what was acknowledged of a thread, or with None of all, is committed.
     """
@@ -38,7 +43,9 @@ class Session:
     def __init__(self, engine: Engine, options: StoreOptions) -> None:
         self.engine = engine
         self.options = options
-        self.queue = CommitQueue(engine)
+        self.slow = SlowLog(options.slow_seconds)
+        self.meter = Meter(self.slow)
+        self.queue = CommitQueue(engine, meter=self.meter)
         self.values = Values(options.bounds, options.value_cache_bytes)
         self.caches = self.fresh_caches()
         self.settle: Callable[[str | None], None] = _nothing_waits
@@ -77,8 +84,12 @@ class Session:
 
     def reclaim(self, step: Callable[[], None] = lambda: None) -> None:
         """Delete the records of what is out of sight; `step` is called after each transaction."""
+        steps = 0
         while self.queue.run(reclaim.reclaim_some):
+            steps += 1
             step()
+        if steps:
+            _logger.info("reclaimed what was deleted, in %d transactions", steps)
 
     def fresh_caches(self) -> Caches:
         """Return empty caches of the size that was asked for."""

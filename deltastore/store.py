@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from datetime import timedelta
 from functools import partial
 from itertools import islice
 from os import PathLike
 from typing import Final, TypeVar
 
-from deltastore import directory, leases, listing, reconstruct
+from deltastore import directory, listing, reconstruct
 from deltastore.backlog import Backlog
 from deltastore.engine.api import Engine, EngineStat
 from deltastore.engine.lmdb import LmdbEngine
@@ -27,7 +26,7 @@ from deltastore.findings import Report
 from deltastore.format import keys, layout
 from deltastore.format.header import Header
 from deltastore.ids import cid_from_id
-from deltastore.leases import Lease
+from deltastore.leasing import Leasing
 from deltastore.listing import CheckpointInfo, Lister, Row, ThreadPage
 from deltastore.log import StreamReader
 from deltastore.options import StoreOptions
@@ -36,17 +35,23 @@ from deltastore.plans import Progress, no_progress
 from deltastore.reconstruct import ChannelHistory, StoredCheckpoint
 from deltastore.refill import NewCheckpoint
 from deltastore.session import Session
+from deltastore.stats import StoreStats, store_stats
 from deltastore.survey import measure
 from deltastore.sweeper import Sweeper
-from deltastore.types import Cipher
+from deltastore.thread_stats import ThreadStats, thread_stats
+from deltastore.types import Cipher, Wake
 from deltastore.upkeep import Upkeep
 from deltastore.values import Values
 from deltastore.verify import levels_of, verify_store
-from deltastore.writer import Done, Writer, tell
+from deltastore.writer import Done, Writer, given_bytes, tell
 
 T = TypeVar("T")
 
 _THREADS_PAGE: Final = 256
+
+
+def _verb(new: NewCheckpoint | NewWrites) -> str:
+    return "put" if isinstance(new, NewCheckpoint) else "put_writes"
 
 
 def _checked_limit(limit: int | None) -> int | None:
@@ -60,7 +65,7 @@ def _checked_limit(limit: int | None) -> int | None:
     return limit
 
 
-class Store(Upkeep):
+class Store(Leasing, Upkeep):
     """An open store. Close it, or use it as a context manager.
 
     Args:
@@ -134,10 +139,13 @@ class Store(Upkeep):
                 that were acknowledged, could not be stored; nor was this one.
         """
         self._session.begin_write()
-        if self._backlog is None:
-            self._writer.put(new, cipher)
-        else:
-            self._backlog.put(new, cipher)
+        size = given_bytes(new)
+        with self._session.slow.timed(_verb(new), new.thread_id, bytes=size):
+            if self._backlog is None:
+                self._writer.put(new, cipher)
+            else:
+                self._backlog.put(new, cipher)
+        self._session.meter.note_given(size)
         self._sweeper.note_use()
 
     def submit(self, new: NewCheckpoint | NewWrites, cipher: Cipher | None, done: Done) -> None:
@@ -147,11 +155,19 @@ class Store(Upkeep):
         function, which is called when all that were committed at once have been told.
         """
         self._session.begin_write()
+        size = given_bytes(new)
+
+        def stored(error: BaseException | None) -> Wake | None:
+            if error is None:
+                self._session.meter.note_given(size)
+            return done(error)
+
+        timed = self._session.slow.timed_done(_verb(new), new.thread_id, stored, bytes=size)
         if self._backlog is None:
-            self._writer.submit(new, cipher, done)
+            self._writer.submit(new, cipher, timed)
         else:
             self._backlog.put(new, cipher)
-            tell(done, None)
+            tell(timed, None)
         self._sweeper.note_use()
 
     def is_instant(self, new: NewCheckpoint | NewWrites) -> bool:
@@ -172,44 +188,6 @@ class Store(Upkeep):
         self._session.queue.flush()
         if not self.options.read_only:
             self._session.engine.sync()
-
-    # -- leases -----------------------------------------------------------------------------
-
-    def claim(self, thread_id: str, owner: str, ttl: timedelta) -> Lease:
-        """Take a thread's lease, or renew it if `owner` holds it; the thread need not exist.
-
-        Keeps away who claims as well, and nobody else; see docs/guides/operations.md.
-
-        Args:
-            owner: Names the worker, 1 to 400 bytes of UTF-8; no two may share a name.
-            ttl: How long the lease lasts unless it is renewed, 1 ms to 366 days.
-
-        Raises:
-            LeaseHeldError: Another owner holds it.
-        """
-        leases.check_claim(thread_id, owner, ttl)
-        self._session.begin_write()
-        return self._session.queue.run(lambda txn: leases.claim(txn, thread_id, owner, ttl))
-
-    def renew(self, lease: Lease) -> Lease:
-        """Let a lease last for its ttl from now on, also if it has ended and nobody took it.
-
-        Raises:
-            LeaseLostError: It was taken over or released, or its thread was deleted.
-        """
-        leases.check_lease(lease)
-        self._session.begin_write()
-        return self._session.queue.run(lambda txn: leases.renew(txn, lease))
-
-    def release(self, lease: Lease) -> None:
-        """End a lease, so that others need not wait for it to expire.
-
-        Raises:
-            LeaseLostError: It was taken over or released, or its thread was deleted.
-        """
-        leases.check_lease(lease)
-        self._session.begin_write()
-        self._session.queue.run(lambda txn: leases.release(txn, lease))
 
     # -- reading ----------------------------------------------------------------------------
 
@@ -236,7 +214,8 @@ class Store(Upkeep):
         values and writes of the ancestors above `bytes_max`.
         """
         found: list[StoredCheckpoint] = []
-        with self._session.view(thread_id) as txn:
+        timer = self._session.slow.timed("get", thread_id)
+        with timer, self._session.view(thread_id) as txn:
             reader = self._session.find(txn, thread_id, checkpoint_ns, cipher)
             if reader is None:
                 return found
@@ -259,6 +238,7 @@ class Store(Upkeep):
                         break
                 found.append(stored)
                 cid = entry.header.parent
+            timer.note(checkpoints=len(found))
         if found:
             self._sweeper.note_read(thread_id)
         return found
@@ -286,7 +266,8 @@ class Store(Upkeep):
             BrokenChainError: An ancestor that was stored is gone.
         """
         found = {channel: ChannelHistory(None, []) for channel in channels}
-        with self._session.view(thread_id) as txn:
+        timer = self._session.slow.timed("history", thread_id, channels=len(channels))
+        with timer, self._session.view(thread_id) as txn:
             reader = self._session.find(txn, thread_id, checkpoint_ns, cipher)
             if reader is not None:
                 cid = reader.newest() if checkpoint_id is None else cid_from_id(checkpoint_id)
@@ -379,7 +360,7 @@ class Store(Upkeep):
         """
         if limit < 1:
             raise InvalidArgumentError(f"limit must be at least 1 (got {limit})")
-        with self._session.view() as txn:
+        with self._session.slow.timed("threads"), self._session.view() as txn:
             open_reader = partial(self._session.reader, cipher=None)
             return listing.threads_page(txn, open_reader, prefix, limit, cursor)
 
@@ -388,7 +369,8 @@ class Store(Upkeep):
 
         Cost: a scan of the thread.
         """
-        with self._session.view(thread_id) as txn:
+        timer = self._session.slow.timed("thread_bytes", thread_id)
+        with timer, self._session.view(thread_id) as txn:
             found = directory.find_thread(txn, thread_id)
             number = 0 if found is None else found.number
             return measure(txn, keys.thread_prefix(layout.TAG_LOG, number))
@@ -419,7 +401,7 @@ class Store(Upkeep):
         """
         levels = levels_of(level)
         total = self._session.engine.stat().entries if progress is not no_progress else 0
-        with self._session.view() as txn:
+        with self._session.slow.timed("verify"), self._session.view() as txn:
             # Fresh caches: what is checked is what is stored.
             values = Values(self.options.bounds, self.options.value_cache_bytes)
             open_reader = partial(StreamReader, cipher=cipher, caches=self._session.fresh_caches())
@@ -430,3 +412,30 @@ class Store(Upkeep):
     def stat(self) -> EngineStat:
         """Return sizes of the engine."""
         return self._session.engine.stat()
+
+    def stats(self) -> StoreStats:
+        """Return figures of the store and of this opening, cheap enough to poll.
+
+        Cost: two views and no scan, whatever is stored. Beside a vacuum, one step more for each
+        transaction committed since that began.
+        """
+        return store_stats(self._session)
+
+    def thread_stats(
+        self, thread_id: str, *, cipher: Cipher | None = None, progress: Progress = no_progress
+    ) -> ThreadStats:
+        """Return what a thread is made of, by namespace, kind of record and channel.
+
+        Args:
+            progress: Called with the records read and those there are, inside a view: it must not
+                call the store.
+
+        Raises:
+            CorruptionError: A record is damaged.
+            DecryptionError: A record is encrypted and the cipher does not open it.
+
+        Cost: reads the thread twice, and decodes every header, write and value record, rebuilding
+            none; in one view. About 300 bytes of memory a checkpoint.
+        """
+        with self._session.slow.timed("thread_stats", thread_id):
+            return thread_stats(self._session, thread_id, cipher, progress)

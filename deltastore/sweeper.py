@@ -19,7 +19,7 @@ from deltastore.engine.api import Transaction
 from deltastore.errors import DeltaStoreError, ForkedStoreError, StoreClosedError
 from deltastore.session import Session, this_minute
 
-_logger: Final = logging.getLogger("deltastore")
+_logger: Final = logging.getLogger("deltastore.expiry")
 
 
 class _StoppedError(Exception):
@@ -124,7 +124,7 @@ class Sweeper:
     def _sweep(self) -> None:
         assert self._ttl is not None
         try:
-            expiry.expire(
+            gone = expiry.expire(
                 self._session,
                 self._ttl,
                 self._is_spared,
@@ -132,6 +132,8 @@ class Sweeper:
                 step=self._check_open,
                 failed=lambda error: _logger.warning("an expired thread stays: %s", error),
             )
+            if gone:
+                _logger.info("%d expired threads deleted", len(gone))
         except (_StoppedError, StoreClosedError):
             pass
         except Exception:

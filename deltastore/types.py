@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 Version = str | int | float
@@ -23,3 +24,7 @@ class Cipher(Protocol):
 
     def decrypt(self, ciphername: str, ciphertext: bytes) -> bytes:
         """Return the plaintext; raises whatever the cipher raises for a wrong key."""
+
+
+Wake = Callable[[], None]
+"""Wakes whoever waits for outcomes that were told one by one; called when all have been."""

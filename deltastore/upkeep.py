@@ -41,9 +41,10 @@ class Upkeep:
         """
         self._begin(writes=True)
         session = self._session
-        session.settle(thread_id)
-        session.queue.run(lambda txn: retire.retire_thread(txn, thread_id, session.reader))
-        session.reclaim()
+        with session.slow.timed("delete_thread", thread_id):
+            session.settle(thread_id)
+            session.queue.run(lambda txn: retire.retire_thread(txn, thread_id, session.reader))
+            session.reclaim()
 
     def prune(
         self,
@@ -72,16 +73,17 @@ class Upkeep:
         stored meanwhile stays too. Cost: a scan of the thread, and what goes.
         """
         self._begin(writes=not dry_run)
-        return retention.prune(
-            self._session,
-            thread_id,
-            strategy,
-            keep_last=keep_last,
-            older_than=older_than,
-            dry_run=dry_run,
-            cipher=cipher,
-            progress=progress,
-        )
+        with self._session.slow.timed("prune", thread_id):
+            return retention.prune(
+                self._session,
+                thread_id,
+                strategy,
+                keep_last=keep_last,
+                older_than=older_than,
+                dry_run=dry_run,
+                cipher=cipher,
+                progress=progress,
+            )
 
     def delete_for_runs(
         self,
@@ -110,14 +112,15 @@ class Upkeep:
         Cost: a scan of each thread the runs touched; no other is read.
         """
         self._begin(writes=not dry_run)
-        return retention.delete_for_runs(
-            self._session,
-            run_ids,
-            refuse=refuse,
-            dry_run=dry_run,
-            cipher=cipher,
-            progress=progress,
-        )
+        with self._session.slow.timed("delete_for_runs"):
+            return retention.delete_for_runs(
+                self._session,
+                run_ids,
+                refuse=refuse,
+                dry_run=dry_run,
+                cipher=cipher,
+                progress=progress,
+            )
 
     def copy_thread(
         self,
@@ -142,14 +145,15 @@ class Upkeep:
         Cost: each record is read, sealed and written once; memory does not grow with the thread.
         """
         self._session.begin_write()
-        return copying.copy_thread(
-            self._session,
-            source,
-            target,
-            heads_only=heads_only,
-            cipher=cipher,
-            progress=progress,
-        )
+        with self._session.slow.timed("copy_thread", source):
+            return copying.copy_thread(
+                self._session,
+                source,
+                target,
+                heads_only=heads_only,
+                cipher=cipher,
+                progress=progress,
+            )
 
     def apply_retention(
         self,
@@ -178,14 +182,15 @@ class Upkeep:
             thread, two with `max_bytes`. Memory: about 300 bytes a thread.
         """
         self._begin(writes=not dry_run)
-        return expiry.apply_retention(
-            self._session,
-            policy or self._session.options.retention,
-            self._session.options.ttl,
-            dry_run=dry_run,
-            cipher=cipher,
-            progress=progress,
-        )
+        with self._session.slow.timed("apply_retention"):
+            return expiry.apply_retention(
+                self._session,
+                policy or self._session.options.retention,
+                self._session.options.ttl,
+                dry_run=dry_run,
+                cipher=cipher,
+                progress=progress,
+            )
 
     def _begin(self, *, writes: bool) -> None:
         """Begin an operation on all that was acknowledged."""
@@ -217,15 +222,16 @@ class Upkeep:
         Cost: decodes every header, write and value record of a thread; rebuilds what is written.
         """
         self._begin(writes=not dry_run)
-        return compaction.compact(
-            self._session,
-            thread_id,
-            bounds,
-            folds or {},
-            dry_run=dry_run,
-            cipher=cipher,
-            progress=progress,
-        )
+        with self._session.slow.timed("compact", thread_id):
+            return compaction.compact(
+                self._session,
+                thread_id,
+                bounds,
+                folds or {},
+                dry_run=dry_run,
+                cipher=cipher,
+                progress=progress,
+            )
 
     def vacuum(self, *, secure: bool = False, progress: Progress = no_progress) -> VacuumReport:
         """Write everything into a new file without free pages, and use that from then on.
@@ -240,8 +246,9 @@ class Upkeep:
         Cost: see docs/engines.md.
         """
         self._session.begin_write()
-        self._session.reclaim()  # what waits to be deleted need not be copied
-        return self._session.engine.vacuum(secure=secure, progress=progress)
+        with self._session.slow.timed("vacuum"):
+            self._session.reclaim()  # what waits to be deleted need not be copied
+            return self._session.engine.vacuum(secure=secure, progress=progress)
 
     def backup(
         self, target: str | PathLike[str], *, progress: Progress = no_progress
@@ -267,4 +274,5 @@ class Upkeep:
             beside many writes the file grows.
         """
         self._begin(writes=False)
-        return self._session.engine.backup(target, progress=progress)
+        with self._session.slow.timed("backup"):
+            return self._session.engine.backup(target, progress=progress)

@@ -12,7 +12,6 @@ from typing import Any, Final, NamedTuple
 
 from deltastore import append, directory, forks, pending, refill, replace, run_index, watch
 from deltastore.append import StaleError
-from deltastore.commit import Wake
 from deltastore.engine.api import Transaction
 from deltastore.errors import EngineError
 from deltastore.format.entries import ThreadEntry
@@ -21,7 +20,7 @@ from deltastore.log import StreamReader
 from deltastore.pending import NewWrites, PreparedWrites
 from deltastore.refill import NewCheckpoint, PreparedCheckpoint
 from deltastore.session import Session, this_minute
-from deltastore.types import Cipher, Typed
+from deltastore.types import Cipher, Typed, Wake
 
 Done = Callable[[BaseException | None], Wake | None]
 Prepared = tuple[Callable[[Transaction], Any], Callable[[Any], None]]  # operation, after its commit
@@ -97,7 +96,7 @@ class Writer:
         That takes less time than to read everything twice. A first attempt at it that needs more is
         not repeated.
         """
-        return attempt == 0 and size(new) <= _SMALL_BYTES_MAX
+        return attempt == 0 and given_bytes(new) <= _SMALL_BYTES_MAX
 
     def prepare(
         self, new: NewCheckpoint | NewWrites, cipher: Cipher | None, attempt: int
@@ -172,8 +171,8 @@ def tell(done: Done, error: BaseException | None) -> None:
         wake()
 
 
-def size(new: NewCheckpoint | NewWrites) -> int:
-    """Return the bytes of a write's serialized values."""
+def given_bytes(new: NewCheckpoint | NewWrites) -> int:
+    """Return the bytes of the serialized values handed in."""
     if isinstance(new, NewCheckpoint):
         return sum(len(typed.data) for typed in new.new.values() if typed is not None)
     return sum(len(row.data) for row in new.rows)

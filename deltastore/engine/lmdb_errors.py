@@ -15,6 +15,7 @@ from deltastore.errors import (
     CorruptionError,
     DeltaStoreError,
     EngineError,
+    QuotaExceededError,
     StoreFullError,
     StorePathError,
 )
@@ -27,6 +28,17 @@ _DAMAGE: Final = (
     lmdb.InvalidError,
     lmdb.VersionMismatchError,
 )
+
+
+def file_full(path: Path, file_bytes: int, max_bytes: int) -> QuotaExceededError:
+    """Return the error of a bounded store whose file may not grow any more."""
+    return QuotaExceededError(
+        f"{path}: the data file of {file_bytes} bytes has no room left under max_bytes={max_bytes} "
+        "and its margin; nothing was stored. Delete or prune threads, vacuum, or open the store "
+        "with a greater max_bytes",
+        used_bytes=file_bytes,
+        max_bytes=max_bytes,
+    )
 
 
 def convert(error: lmdb.Error | OSError, path: Path, what: str) -> DeltaStoreError:

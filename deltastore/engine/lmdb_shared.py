@@ -23,15 +23,16 @@ from typing import Final
 
 import lmdb
 
+from deltastore.engine import lmdb_events as events
 from deltastore.engine import lmdb_files as files
 from deltastore.engine import lmdb_generations as generations
 from deltastore.engine import lmdb_journal as journal
 from deltastore.engine.api import EngineStat
 from deltastore.engine.gate import Gate
 from deltastore.engine.limits import file_bytes_max
-from deltastore.engine.lmdb_errors import convert
+from deltastore.engine.lmdb_errors import convert, file_full
 from deltastore.engine.lmdb_mapped import NOBODY, Holder, MappedGeneration
-from deltastore.errors import DeltaStoreError, QuotaExceededError, StoreFullError
+from deltastore.errors import DeltaStoreError, StoreFullError
 from deltastore.options import EngineDurability
 
 MAP_BYTES: Final = 1 << 40 if sys.maxsize > 1 << 32 else 1 << 30  # address space only, never disk
@@ -134,7 +135,7 @@ class SharedEnvironment:
         if isinstance(problem, lmdb.ReadersFullError):
             with self.gate.alone():
                 if self._env is not None:
-                    self._env.env.reader_check()
+                    events.cleared(self.path, self._env.env.reader_check())
         elif isinstance(problem, lmdb.PanicError):
             with self.gate.alone():  # a meta page could not be written; opening reads them afresh
                 self.close_env()
@@ -169,13 +170,7 @@ class SharedEnvironment:
         """
         grown_bytes = min(2 * full_bytes, self._limit_bytes or 2 * full_bytes)
         if self.max_bytes is not None and grown_bytes <= full_bytes:
-            raise QuotaExceededError(
-                f"{self.path}: the data file of {full_bytes} bytes has no room left under "
-                f"max_bytes={self.max_bytes} and its margin; nothing was stored. Delete or prune "
-                "threads, vacuum, or open the store with a greater max_bytes",
-                used_bytes=full_bytes,
-                max_bytes=self.max_bytes,
-            )
+            raise file_full(self.path, full_bytes, self.max_bytes)
         with self.gate.alone():
             if self._env is None or self.get_map_bytes() != full_bytes:
                 return
@@ -189,6 +184,7 @@ class SharedEnvironment:
                     f"({error}); raise the limit on address space (ulimit -v), or delete data"
                 ) from error
             self.map_bytes = grown_bytes
+        events.grown(self.path, grown_bytes)
 
     # Generations
 
@@ -209,6 +205,7 @@ class SharedEnvironment:
                 raise convert(error, self.path, "opening a new generation") from error
             self._left.append(old)
             self._env = fresh
+        events.moved(self.path, old.number, fresh.number)
 
     def _close_left(self) -> None:
         """Close generations that no transaction of this process uses any more."""
@@ -313,8 +310,10 @@ class SharedEnvironment:
             self._limit_map(os.fstat(descriptor).st_size)
             env = self.map(directory, self.map_bytes)
             try:
-                env.reader_check()
-                return MappedGeneration(env, directory, descriptor)
+                events.cleared(self.path, env.reader_check())
+                mapped = MappedGeneration(env, directory, descriptor)
+                events.opened(self.path, mapped, self.durability)
+                return mapped
             except BaseException:
                 env.close()
                 raise

@@ -23,6 +23,7 @@ from typing import Final, TypeVar
 
 import lmdb
 
+from deltastore.engine import lmdb_events as events
 from deltastore.engine import lmdb_generations as generations
 from deltastore.engine import lmdb_journal as journal
 from deltastore.engine.api import EngineStat
@@ -92,12 +93,14 @@ class Vacuum:
                 UserWarning,
                 stacklevel=3,
             )
-        return VacuumReport(
+        report = VacuumReport(
             generation=unfinished.number,
             bytes_before=before.file_bytes,
             bytes_after=after.file_bytes,
             free_bytes_before=before.free_bytes,
         )
+        events.vacuumed(self._opening.path, report)
+        return report
 
     def _stat(self) -> EngineStat:
         with LmdbTransaction(self._opening, False) as transaction:

@@ -11,7 +11,6 @@ from weakref import WeakKeyDictionary
 
 from langgraph.checkpoint.base import CheckpointTuple
 
-from deltastore.commit import Wake
 from deltastore.errors import ForkedStoreError, StoreClosedError
 from deltastore.langgraph.ahead import BYTES_MAX, CHECKPOINTS_MAX, ReadAhead, WalkKey
 from deltastore.langgraph.channels import check_reducers
@@ -23,7 +22,7 @@ from deltastore.pending import NewWrites
 from deltastore.reconstruct import StoredCheckpoint
 from deltastore.refill import NewCheckpoint
 from deltastore.store import Store
-from deltastore.types import Cipher
+from deltastore.types import Cipher, Wake
 
 T = TypeVar("T")
 

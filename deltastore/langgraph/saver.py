@@ -58,6 +58,7 @@ class DeltaStoreSaver(LeaseMixin, UpkeepMixin):
             workers that resume one thread, one gets through. See `StoreOptions`.
         max_bytes: What the store may take, at least 1 MiB; None for no bound. A call that would
             take it beyond raises `QuotaExceededError`; see `StoreOptions`.
+        slow_seconds: Operations that take as long are logged by `deltastore.slow`, without values.
         ttl: {"default_ttl": minutes, "refresh_on_read": bool}: threads idle for longer go by
             themselves, whole, while the saver is used; until then they read as before. Minutes are
             rounded up. A write is activity, a read if "refresh_on_read" says so.
@@ -80,6 +81,7 @@ class DeltaStoreSaver(LeaseMixin, UpkeepMixin):
         read_only: bool = False,
         refuse_forks: bool = False,
         max_bytes: int | None = None,
+        slow_seconds: float | None = None,
         ttl: configs.Ttl | None = None,
         retention: RetentionPolicy | None = None,
     ) -> None:
@@ -100,6 +102,7 @@ class DeltaStoreSaver(LeaseMixin, UpkeepMixin):
             read_only=read_only,
             refuse_forks=refuse_forks,
             max_bytes=max_bytes,
+            slow_seconds=slow_seconds,
             ttl=configs.ttl_of(ttl),
             retention=retention,
         )

@@ -56,6 +56,9 @@ class DictTransaction:
     def delete_range(self, start: bytes, stop: bytes, *, limit: int) -> int:
         raise NotImplementedError
 
+    def used_bytes(self) -> int:
+        raise NotImplementedError
+
 
 class DictEngine:
     """A dict with a hook where a commit may wait or fail.

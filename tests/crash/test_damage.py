@@ -26,7 +26,7 @@ pytestmark = pytest.mark.damaged
 
 SEED = 20_261_201
 PROBES = 200
-REPAIRED_EVERY = 8
+REPAIRED_EVERY = 16
 NAMES = re.compile(r"record '?[0-9a-f]{4}|thread '|page \d|data\.mdb|keys out of order|keys were")
 
 

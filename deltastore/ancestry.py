@@ -20,11 +20,12 @@ from typing import Final
 
 from deltastore import directory
 from deltastore.absence import check_absent, lost
+from deltastore.decoded import Link
 from deltastore.errors import BrokenChainError
 from deltastore.format import clear, frame, keys, layout
 from deltastore.format.header import ClearHeader, Header
 from deltastore.ids import id_from_cid
-from deltastore.log import Link, StreamReader
+from deltastore.log import StreamReader
 
 _IDLE_STEPS: Final = 8  # steps without a write before a header is decoded for its hints
 

@@ -19,12 +19,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from deltastore import ancestry, log
+from deltastore.decoded import FOLDED, HeaderEntry, Link, StoredWrites
 from deltastore.format import frame, keys, layout
 from deltastore.format import writes as writes_format
 from deltastore.format.header import Header, Slot, ValueRef
 from deltastore.format.writes import WritesRecord
 from deltastore.ids import id_from_cid
-from deltastore.log import FOLDED, HeaderEntry, Link, StoredWrites, StreamReader
+from deltastore.log import StreamReader
 from deltastore.reconstruct import whole_rows
 from deltastore.refill import NO_SLOT, PRUNED
 from deltastore.survey import Node

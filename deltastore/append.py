@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from deltastore import ancestry, directory, log, watch
+from deltastore.decoded import StoredWrites
 from deltastore.errors import DeletedParentError, PrunedCheckpointError
 from deltastore.format import frame, keys, layout
 from deltastore.format.entries import ThreadEntry
 from deltastore.format.header import Header, Slot
 from deltastore.format.value import Source, ValueRecord
-from deltastore.log import StoredWrites, StreamReader
+from deltastore.log import StreamReader
 from deltastore.refill import NO_SLOT, OwnValue, PreparedCheckpoint
 from deltastore.values import EXTENSION_BYTES_MIN, Extension, Values, element_bytes, shared
 

@@ -17,10 +17,11 @@ from dataclasses import dataclass, field, replace
 from deltastore import ancestry, anchors, append, log, reconstruct
 from deltastore.anchors import OWN_CHANNELS, AnchorPlan
 from deltastore.append import StaleError
+from deltastore.decoded import FOLDED
 from deltastore.format import layout
 from deltastore.format.header import Header, Slot, ValueRef
 from deltastore.format.value import ValueRecord
-from deltastore.log import FOLDED, StreamReader
+from deltastore.log import StreamReader
 from deltastore.options import SnapshotBounds
 from deltastore.refill import free_ordinal
 from deltastore.survey import Node

@@ -14,6 +14,7 @@ from operator import itemgetter
 from typing import Final, NamedTuple, TypeVar
 
 from deltastore import directory
+from deltastore.decoded import HeaderEntry
 from deltastore.directory import Stream
 from deltastore.engine.api import Transaction
 from deltastore.errors import InvalidArgumentError
@@ -27,7 +28,7 @@ from deltastore.ids import (
     cid_time_ms,
     id_from_cid,
 )
-from deltastore.log import HeaderEntry, StreamReader
+from deltastore.log import StreamReader
 
 _Key = tuple[int, int, str]  # minus the minute, minus the time in it, thread id: ascending
 OpenReader = Callable[[Transaction, Stream], StreamReader]

@@ -10,10 +10,10 @@ Follows the parent links that decoding needs and no others; decides nothing abou
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from deltastore.absence import check_absent, lost
-from deltastore.cache import WeightedCache
+from deltastore.decoded import FOLDED, Caches, HeaderEntry, Link, StoredWrites, weight
 from deltastore.directory import Stream
 from deltastore.engine.api import Transaction
 from deltastore.errors import BrokenChainError, CorruptionError, DecryptionError
@@ -27,52 +27,12 @@ from deltastore.format.writes import Row, WritesRecord
 from deltastore.ids import FORM_TEXT, FORM_ULID, cid_length, id_from_cid
 from deltastore.types import Cipher
 
-FOLDED: Final = -1
 _CHAIN_MAX: Final = 2 * layout.HEADER_WHOLE_EVERY
-_WRITES_WEIGHT: Final = 500  # bytes a decoded record costs beside its data
 _HEADER_WEIGHT: Final = 2_000  # bytes a decoded header costs beside three times its packed ones
 _LAST_KEY: Final = b"\xff"
 _WRITES_PAGE: Final = 32
 _HEADER_SUFFIX: Final = bytes([layout.KIND_HEADER])
 _WRITES_KIND: Final = bytes([layout.KIND_WRITES])
-
-
-class HeaderEntry(NamedTuple):
-    """A decoded header or anchor, the digest children are coded against, the record's checksum."""
-
-    header: Header
-    digest: int
-    checksum: int
-    is_anchor: bool = False
-
-
-class Link(NamedTuple):
-    """A checkpoint, anchor or gap: its cid and what its header tells without being decoded."""
-
-    cid: bytes
-    clear: ClearHeader
-    is_anchor: bool
-
-
-class Caches:
-    """Decoded records, by key and checksum, so that a changed record is never served stale.
-
-    The cipher is kept in an entry so that its id, which is in the key, is not given to another one
-    while the entry lives.
-    """
-
-    __slots__ = ("headers", "writes")
-
-    def __init__(self, headers_bytes: int, writes_bytes: int) -> None:
-        self.headers = WeightedCache[tuple[HeaderEntry, Cipher | None]](headers_bytes)
-        self.writes = WeightedCache[tuple[WritesRecord, Cipher | None]](writes_bytes)
-
-
-class StoredWrites(NamedTuple):
-    """One task's writes and the suffix of their key, FOLDED for those of a dropped ancestor."""
-
-    suffix: int
-    record: WritesRecord
 
 
 @dataclass(slots=True)
@@ -311,7 +271,7 @@ class StreamReader:
         try:
             payload = frame.unseal(key, record, layout.KIND_WRITES, self.cipher).payload
             found = writes_format.decode(payload)
-            self.caches.writes.put(cache_key, (found, self.cipher), _weight(found))
+            self.caches.writes.put(cache_key, (found, self.cipher), weight(found))
             return found
         except CorruptionError as error:
             raise self.locate(error, cid) from None
@@ -410,8 +370,4 @@ def put_writes(reader: StreamReader, key: bytes, record: WritesRecord) -> None:
     sealed = frame.seal(key, layout.KIND_WRITES, b"", payload, reader.cipher)
     reader.txn.put(key, sealed)
     cache_key = (key, frame.checksum(sealed), id(reader.cipher))
-    reader.caches.writes.put(cache_key, (record, reader.cipher), _weight(record))
-
-
-def _weight(record: WritesRecord) -> int:
-    return _WRITES_WEIGHT + sum(len(row.data) for row in record.rows)
+    reader.caches.writes.put(cache_key, (record, reader.cipher), weight(record))

@@ -13,12 +13,13 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from deltastore import ancestry, directory
+from deltastore.decoded import Caches
 from deltastore.engine.api import Pair, Transaction
 from deltastore.findings import REFERENCES, Finding
 from deltastore.format import entries, frame, keys, layout
 from deltastore.format.entries import DeletedMark, ThreadEntry, with_deleted
 from deltastore.ids import FORM_ULID
-from deltastore.log import Caches, StreamReader
+from deltastore.log import StreamReader
 from deltastore.losses import Losses
 
 _PAGE: Final = 1_000

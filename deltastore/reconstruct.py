@@ -12,10 +12,11 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from deltastore import ancestry
+from deltastore.decoded import HeaderEntry
 from deltastore.format.header import Header
 from deltastore.format.writes import Row, WritesRecord
 from deltastore.ids import id_from_cid
-from deltastore.log import HeaderEntry, StreamReader
+from deltastore.log import StreamReader
 from deltastore.types import Typed
 from deltastore.values import Values, shown
 

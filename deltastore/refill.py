@@ -13,12 +13,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from deltastore.decoded import HeaderEntry
 from deltastore.errors import InvalidArgumentError, PrunedCheckpointError
 from deltastore.format import frame, keys, layout
 from deltastore.format.header import Header, Slot, ValueRef
 from deltastore.format.value import ValueRecord
 from deltastore.ids import FORM_TEXT, FORM_ULID, cid_from_id
-from deltastore.log import HeaderEntry, StreamReader
+from deltastore.log import StreamReader
 from deltastore.types import Typed, Version
 from deltastore.values import Loaded, Values
 

@@ -9,12 +9,13 @@ transaction; O(stream), for a case LangGraph does not make in ordinary use.
 from __future__ import annotations
 
 from deltastore import ancestry, append, log, refill, watch
+from deltastore.decoded import HeaderEntry
 from deltastore.format import header as header_format
 from deltastore.format import keys, layout
 from deltastore.format.entries import ThreadEntry
 from deltastore.format.header import Header, ValueRef
 from deltastore.format.value import ValueRecord
-from deltastore.log import HeaderEntry, StreamReader
+from deltastore.log import StreamReader
 from deltastore.reconstruct import whole_rows
 from deltastore.refill import NewCheckpoint, PreparedCheckpoint
 from deltastore.survey import survey

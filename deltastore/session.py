@@ -12,10 +12,11 @@ from typing import Final, TypeVar
 
 from deltastore import directory, reclaim, watch
 from deltastore.commit import CommitQueue
+from deltastore.decoded import Caches
 from deltastore.directory import Stream
 from deltastore.engine.api import Engine, Transaction
 from deltastore.errors import ForkedStoreError, QuotaExceededError, ReadOnlyError
-from deltastore.log import Caches, StreamReader
+from deltastore.log import StreamReader
 from deltastore.meter import Meter
 from deltastore.options import StoreOptions
 from deltastore.slow import SlowLog

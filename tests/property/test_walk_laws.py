@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltastore import directory
+from deltastore.decoded import Caches
 from deltastore.engine.memory import MemoryEngine
 from deltastore.format.writes import Row
 from deltastore.ids import cid_from_id
-from deltastore.log import Caches, StreamReader
+from deltastore.log import StreamReader
 from deltastore.options import StoreOptions
 from deltastore.pending import NewWrites
 from deltastore.refill import NewCheckpoint

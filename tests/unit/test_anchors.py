@@ -13,13 +13,13 @@ from langgraph.checkpoint.serde import types as serde_types
 
 from deltastore import DeltaStoreSaver, ancestry
 from deltastore.anchors import OWN_CHANNELS
+from deltastore.decoded import FOLDED, StoredWrites
 from deltastore.engine.counting import CountingEngine
 from deltastore.engine.memory import MemoryEngine
 from deltastore.errors import PrunedCheckpointError
 from deltastore.format import keys, layout
 from deltastore.format.header import Header, Slot
 from deltastore.ids import cid_from_id, id_from_cid
-from deltastore.log import FOLDED, StoredWrites
 from deltastore.store import Store
 from deltastore.testing.retention_calls import Keeper, Thread, minute_id
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from deltastore.decoded import Caches
 from deltastore.engine.memory import MemoryEngine
 from deltastore.ids import cid_from_id
 from deltastore.langgraph.saver import DeltaStoreSaver
-from deltastore.log import Caches
 from deltastore.options import StoreOptions
 from deltastore.store import Store
 from deltastore.testing import Caller, Lane, make_checkpoint

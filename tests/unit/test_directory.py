@@ -9,13 +9,14 @@ from functools import partial
 import pytest
 
 from deltastore import directory
+from deltastore.decoded import Caches
 from deltastore.directory import Stream
 from deltastore.engine.api import Transaction
 from deltastore.engine.memory import MemoryEngine
 from deltastore.errors import CorruptionError, FormatVersionError
 from deltastore.format import entries, frame, keys, layout
 from deltastore.format.entries import StoreEntry, ThreadEntry
-from deltastore.log import Caches, StreamReader
+from deltastore.log import StreamReader
 from deltastore.reclaim import RECORDS_MAX, reclaim_some
 from deltastore.retire import retire_thread
 

@@ -1,7 +1,7 @@
 """Count what an opening commits: commits, the ops in each, and the bytes of records they put.
 
 A *measured* transaction hands every call on as it is and counts puts, which become part of the
-figures once it is committed. Cheap enough for every commit: 2 us, and 0.2 us a put. Counts what is
+figures once it is committed. Cheap enough for every commit: 3 us, and 0.3 us a put. Counts what is
 handed to the engine, not what the engine writes for it.
 """
 
@@ -80,28 +80,27 @@ class Meter:
         """Begin a measured write transaction in which that many operations will run."""
         return _Block(self, engine.begin(write=True, scope=b""), ops)
 
-    def _committed(self, ops: int, records: int, size: int, seconds: float) -> None:
+    def _committed(self, ops: int, done: _MeasuredTransaction, seconds: float) -> None:
         with self._lock:
             self._commits += 1
             self._ops += ops
             self._ops_max = max(self._ops_max, ops)
             self._histogram[min((ops - 1).bit_length(), BUCKETS - 1)] += 1
-            self._records += records
-            self._stored_bytes += size
+            self._records += done.records
+            self._stored_bytes += done.size
             self._commit_seconds += seconds
+        if self._slow.is_on:
+            self._slow.tell("commit", seconds, ops=ops, records=done.records, bytes=done.size)
 
 
 class _Block:
-    __slots__ = ("_begun", "_inner", "_meter", "_ops", "_timer", "_transaction")
-
-    _transaction: _MeasuredTransaction
+    __slots__ = ("_begun", "_inner", "_meter", "_ops", "_transaction")
 
     def __init__(self, meter: Meter, inner: AbstractContextManager[Transaction], ops: int) -> None:
         self._meter = meter
         self._inner = inner
         self._ops = ops
         self._begun = perf_counter()
-        self._timer = meter._slow.timed("commit", ops=ops)
 
     def __enter__(self) -> _MeasuredTransaction:
         transaction = self._inner.__enter__()
@@ -120,11 +119,8 @@ class _Block:
     ) -> bool | None:
         swallowed = self._inner.__exit__(kind, error, trace)
         if kind is None:
-            done = self._transaction
             seconds = perf_counter() - self._begun
-            self._meter._committed(self._ops, done.records, done.size, seconds)
-            self._timer.note(records=done.records, bytes=done.size)
-            self._timer.__exit__(None, None, None)
+            self._meter._committed(self._ops, self._transaction, seconds)
         return swallowed
 
 

@@ -7,7 +7,7 @@ duration and sizes, and never a value, metadata, or what an error says: the kind
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import perf_counter
 from types import TracebackType
 from typing import Final
@@ -62,17 +62,26 @@ class _Running(Timer):
         trace: TracebackType | None,
     ) -> None:
         seconds = perf_counter() - self._begun
-        if seconds < self._limit:
-            return
-        parts = [f"{name}={size}" for name, size in self._sizes.items()]
-        if self._thread_id is not None:
-            parts.insert(0, f"thread={self._thread_id[:_THREAD_ID_MAX]!r}")
-        if kind is not None:
-            parts.append(f"failed={kind.__name__}")
-        _logger.warning("slow %s: %.3f s %s", self._operation, seconds, " ".join(parts))
+        if seconds >= self._limit:
+            _tell(self._operation, seconds, self._thread_id, self._sizes, kind)
 
 
 _UNTIMED: Final = Timer()
+
+
+def _tell(
+    operation: str,
+    seconds: float,
+    thread_id: str | None,
+    sizes: Mapping[str, int],
+    failed: type[BaseException] | None,
+) -> None:
+    parts = [f"{name}={size}" for name, size in sizes.items()]
+    if thread_id is not None:
+        parts.insert(0, f"thread={thread_id[:_THREAD_ID_MAX]!r}")
+    if failed is not None:
+        parts.append(f"failed={failed.__name__}")
+    _logger.warning("slow %s: %.3f s %s", operation, seconds, " ".join(parts))
 
 
 class SlowLog:
@@ -81,16 +90,25 @@ class SlowLog:
     Args:
         seconds: Operations that take as long are told; None tells of none, and costs next to
             nothing.
+
+    Attributes:
+        is_on: Whether any is told; for callers who count every microsecond.
     """
 
     def __init__(self, seconds: float | None) -> None:
         self._seconds = seconds
+        self.is_on = seconds is not None
 
     def timed(self, operation: str, thread_id: str | None = None, **sizes: int) -> Timer:
         """Return a timer that runs from now to the end of its `with` block."""
         if self._seconds is None:
             return _UNTIMED
         return _Running(self._seconds, operation, thread_id, sizes)
+
+    def tell(self, operation: str, seconds: float, **sizes: int) -> None:
+        """Tell of an operation that the caller timed, if it took long enough."""
+        if self._seconds is not None and seconds >= self._seconds:
+            _tell(operation, seconds, None, sizes, None)
 
     def timed_done(self, operation: str, thread_id: str, done: Done, **sizes: int) -> Done:
         """Return a callback that ends an operation begun now, and then does as `done`."""

@@ -33,7 +33,7 @@ from deltastore.reconstruct import ChannelHistory, StoredCheckpoint
 from deltastore.refill import NewCheckpoint
 from deltastore.session import Session
 from deltastore.sweeper import Sweeper
-from deltastore.types import Cipher, Wake
+from deltastore.types import Cipher
 from deltastore.upkeep import Upkeep
 from deltastore.writer import Done, Writer, given_bytes, tell
 
@@ -131,13 +131,13 @@ class Store(Inspecting, Leasing, Upkeep):
                 that were acknowledged, could not be stored; nor was this one.
         """
         self._session.begin_write()
-        size = given_bytes(new)
-        with self._session.slow.timed(_verb(new), new.thread_id, bytes=size):
-            if self._backlog is None:
-                self._writer.put(new, cipher)
-            else:
-                self._backlog.put(new, cipher)
-        self._session.meter.note_given(size)
+        put = self._writer.put if self._backlog is None else self._backlog.put
+        slow = self._session.slow
+        if slow.is_on:
+            with slow.timed(_verb(new), new.thread_id, bytes=given_bytes(new)):
+                put(new, cipher)
+        else:
+            put(new, cipher)
         self._sweeper.note_use()
 
     def submit(self, new: NewCheckpoint | NewWrites, cipher: Cipher | None, done: Done) -> None:
@@ -147,19 +147,14 @@ class Store(Inspecting, Leasing, Upkeep):
         function, which is called when all that were committed at once have been told.
         """
         self._session.begin_write()
-        size = given_bytes(new)
-
-        def stored(error: BaseException | None) -> Wake | None:
-            if error is None:
-                self._session.meter.note_given(size)
-            return done(error)
-
-        timed = self._session.slow.timed_done(_verb(new), new.thread_id, stored, bytes=size)
+        slow = self._session.slow
+        if slow.is_on:
+            done = slow.timed_done(_verb(new), new.thread_id, done, bytes=given_bytes(new))
         if self._backlog is None:
-            self._writer.submit(new, cipher, timed)
+            self._writer.submit(new, cipher, done)
         else:
             self._backlog.put(new, cipher)
-            tell(timed, None)
+            tell(done, None)
         self._sweeper.note_use()
 
     def is_instant(self, new: NewCheckpoint | NewWrites) -> bool:

@@ -110,7 +110,12 @@ class Writer:
             op, after = self._put_checkpoint(new, cipher, is_small)
         else:
             op, after = self._put_writes(new, cipher, is_small)
-        return self._session.bounded(op), after
+
+        def stored(result: Any) -> None:
+            after(result)
+            self._session.meter.note_given(given_bytes(new))
+
+        return self._session.bounded(op), stored
 
     def _find(
         self, txn: Transaction, new: NewCheckpoint | NewWrites, cipher: Cipher | None

@@ -31,7 +31,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from bench.conversations import Turn
 from bench.figures_puts import Call, Chat, Put, apply_call
 from bench.figures_table import Figure, Result
-from bench.savers import directory_bytes
+from bench.kinds import directory_bytes
 from deltastore import DeltaStoreSaver
 from deltastore.engine.lmdb import LmdbTransaction
 

@@ -20,7 +20,7 @@ from langchain_core.messages import AnyMessage
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from bench.conversations import Turn
-from bench.savers import Saver
+from bench.timed import Saver
 
 _BEGIN: Final = datetime(2026, 1, 5, 9, tzinfo=timezone.utc)
 _UUID_EPOCH: Final = datetime(1582, 10, 15, tzinfo=timezone.utc)
@@ -58,7 +58,7 @@ def apply_call(saver: Saver, call: Call) -> None:
 
 
 class Chat:
-    """One thread of a chat; `calls` is to be used once.
+    """One thread of a chat.
 
     Args:
         snapshot_frequency: Of the delta channel `messages`; None for a plain channel, whose whole
@@ -91,8 +91,16 @@ class Chat:
         self._step = -1
         self._updates = self._supersteps = 0
 
+    @property
+    def head(self) -> dict[str, Any]:
+        """Config of the newest checkpoint."""
+        return self._config()
+
     def calls(self, turns: Sequence[Turn]) -> Iterator[Call]:
-        """Yield the calls of the turns, each when the ones before it have returned."""
+        """Yield the calls of the turns, each when the ones before it have returned.
+
+        Goes on where the last call of it ended, which must have been used up.
+        """
         for turn in turns:
             given = {"messages": [turn.user], **({} if self._kept else self._others)}
             self._versions["__start__"] = version = self._next_version()

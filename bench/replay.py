@@ -19,7 +19,6 @@ import tempfile
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -29,20 +28,17 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from bench.conversations import get_turns
-from bench.savers import (
-    SAVERS,
-    SaverKind,
-    SaverUnavailableError,
-    TimedSaver,
-    Times,
-    directory_bytes,
-)
+from bench.host import version_of
+from bench.kinds import Place, SaverKind, SaverUnavailableError, directory_bytes
+from bench.savers import SAVERS
 from bench.table import Row, print_rows
+from bench.timed import TimedSaver, Times
 from bench.workloads import WORKLOADS, Step, Workload
 
 BLOCK_TURNS = 10
 RESUMES = 5
 _CONFIG: Any = {"configurable": {"thread_id": "conversation"}, "recursion_limit": 1_000}
+_KINDS = {name: kind for name, kind in SAVERS.items() if not kind.is_async and not kind.on_server}
 _PACKAGES = ("langgraph", "langgraph-checkpoint", "langgraph-checkpoint-sqlite", "lmdb")
 
 
@@ -86,7 +82,8 @@ class Lane:
         self._open.close()
 
     def _reopen(self) -> None:
-        self.saver = TimedSaver(self._open.enter_context(self.kind.open(self.directory)))
+        opened = self._open.enter_context(self.kind.open(Place(self.directory)))
+        self.saver = TimedSaver(opened.saver)
         self.graph = self.workload.compile(self.saver)
 
 
@@ -189,7 +186,7 @@ def _replay_shown(console: Console, workload: Workload, savers: Sequence[str]) -
             if not console.is_terminal and done * 4 // total > quarters:
                 console.print(f"{workload.name}: {done} of {total} turns", highlight=False)
 
-        rows = replay(workload, [SAVERS[name] for name in savers], advance)
+        rows = replay(workload, [_KINDS[name] for name in savers], advance)
     print_rows(console, rows)
     wrong = [row.saver for row in rows if not row.equal]
     verdict = (
@@ -207,16 +204,9 @@ def _report(rows: Sequence[Row], source: str, seed: int) -> dict[str, Any]:
         "seed": seed,
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
-        "versions": {package: _version(package) for package in _PACKAGES},
+        "versions": {package: version_of(package) for package in _PACKAGES},
         "rows": [{**asdict(row), "amplification": row.amplification} for row in rows],
     }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -236,9 +226,9 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--savers",
-        type=_names(SAVERS),
+        type=_names(_KINDS),
         default=["deltastore", "sqlite"],
-        help=f"of {','.join(SAVERS)} (default deltastore,sqlite)",
+        help=f"of {','.join(_KINDS)} (default deltastore,sqlite)",
     )
     parser.add_argument("--data", type=Path, help="gzip file of one recorded conversation a line")
     parser.add_argument("--seed", type=int, default=1, help="of made text and edits (default 1)")

@@ -1,191 +1,139 @@
-"""Graphs that replay recorded turns through LangGraph, as a tool-calling agent would live them.
+"""The workloads by name: what each stands for, and how it is made from turns and a seed.
 
-A *workload* is a graph and, for each turn, its input and what the nodes will answer. The *script*
-of a turn is handed to the graph as run context, which LangGraph does not store: a node takes its
-next message from it, so every saver sees the same messages in the same supersteps.
-
-    START -> (edit ->) route -> agent -> route -> tools -> route -> ... -> END
-
-Nothing here knows which saver is underneath or measures anything.
+The first group runs real compiled graphs; the second makes the same calls on the saver itself,
+which a test compares with a graph's, so that threads of thousands of turns can be measured in the
+time a graph would take for hundreds.
 """
 
 from __future__ import annotations
 
-import random
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Annotated, Any, TypedDict
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
 
-from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
-from langgraph.channels.delta import DeltaChannel
-from langgraph.checkpoint.base import BaseCheckpointSaver
-from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
-from langgraph.graph import END, START, StateGraph
-from langgraph.graph.message import _messages_delta_reducer, add_messages
-from langgraph.graph.state import CompiledStateGraph
-from langgraph.runtime import Runtime
+from bench import graphs, shapes
+from bench.conversations import Turn
+from bench.drives import (
+    CallsTask,
+    GraphTask,
+    HistoryTask,
+    ManyThreadsTask,
+    PruneCopyTask,
+    ResumeTask,
+    Task,
+)
+from bench.graphs import Workload
 
-from bench.conversations import Turn, make_text
+DELTA_FREQUENCY: Final = 100
+"""Updates between two snapshots of a delta channel: LangGraph's default."""
 
-FILES = 50
-FILE_BYTES = 4_096
-
-
-@dataclass(slots=True)
-class Script:
-    """What the nodes of one run answer: replies, oldest first, and files to write."""
-
-    replies: deque[AIMessage | ToolMessage]
-    files: Mapping[str, str] = field(default_factory=dict)
+WORKLOADS: Final[Mapping[str, Callable[[Sequence[Turn], int], Workload]]] = {
+    "chat_plain": lambda turns, _seed: graphs.chat_plain(turns),
+    "chat_delta": lambda turns, _seed: graphs.chat_delta(turns),
+    "files": graphs.files,
+    "agent_tools": shapes.agent_tools,
+    "deep_agent_files": shapes.deep_agent_files,
+    "fan_out": shapes.fan_out,
+    "long_idle": shapes.long_idle,
+    "fork_heavy": shapes.fork_heavy,
+    "images": shapes.images,
+}
+"""Graphs and their turns, by name, from turns and the seed of whatever a workload makes up."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One turn of a workload, the same for every saver.
+class Entry:
+    """One workload of the suite.
 
     Attributes:
-        values: Input of the run.
-        replies, files: As in `Script`; made anew for each run, which uses it up.
-        new_bytes: Serialised size of the messages and whole files the turn adds to the state.
+        what: What it stands for, in a sentence.
+        make: Makes its task from turns and a seed.
+        runs_graph: Whether a compiled graph is run; else the saver's calls are made.
     """
 
-    values: dict[str, Any]
-    replies: tuple[AIMessage | ToolMessage, ...]
-    files: Mapping[str, str]
-    new_bytes: int
-
-    def script(self) -> Script:
-        """Return a script for one run."""
-        return Script(deque(self.replies), self.files)
+    what: str
+    make: Callable[[Sequence[Turn], int], Task]
+    runs_graph: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Workload:
-    """A graph to compile, its turns, and the state they must end in."""
-
-    name: str
-    compile: Callable[[BaseCheckpointSaver[Any]], CompiledStateGraph[Any, Any, Any, Any]]
-    steps: Sequence[Step]
-    final: Mapping[str, Any]
+def _graph(what: str, name: str) -> Entry:
+    return Entry(what, lambda turns, seed: GraphTask(WORKLOADS[name](turns, seed)), True)
 
 
-class Plain(TypedDict):
-    messages: Annotated[list[AnyMessage], add_messages]
+def _calls(what: str, task: type[CallsTask], frequency: int | None) -> Entry:
+    return Entry(
+        what,
+        lambda turns, seed: task(turns, snapshot_frequency=frequency, seed=seed),
+        False,
+    )
 
 
-class Delta(TypedDict):
-    messages: Annotated[list[AnyMessage], DeltaChannel(_messages_delta_reducer)]
+def _many(what: str, conversations: int) -> Entry:
+    return Entry(what, partial(_many_threads, conversations=conversations), False)
 
 
-def merge_files(left: dict[str, str], right: dict[str, str]) -> dict[str, str]:
-    """Reducer: files by name, the newer one stays."""
-    return {**left, **right}
+def _many_threads(turns: Sequence[Turn], seed: int, *, conversations: int) -> Task:
+    return ManyThreadsTask(turns, conversations=conversations, seed=seed)
 
 
-class WithFiles(TypedDict):
-    messages: Annotated[list[AnyMessage], add_messages]
-    files: Annotated[dict[str, str], merge_files]
-
-
-def _reply(state: Any, runtime: Runtime[Script]) -> dict[str, Any]:
-    return {"messages": [runtime.context.replies.popleft()]}
-
-
-def _edit(state: Any, runtime: Runtime[Script]) -> dict[str, Any]:
-    return {"files": dict(runtime.context.files)}
-
-
-def _route(state: Any, runtime: Runtime[Script]) -> str:
-    replies = runtime.context.replies
-    if not replies:
-        return END
-    return "tools" if isinstance(replies[0], ToolMessage) else "agent"
-
-
-def _agent_graph(schema: type[Any], *, edits: bool = False) -> StateGraph[Any, Any, Any, Any]:
-    builder = StateGraph(schema, context_schema=Script)
-    builder.add_node("agent", _reply)
-    builder.add_node("tools", _reply)
-    first = START
-    if edits:
-        builder.add_node("edit", _edit)
-        builder.add_edge(START, "edit")
-        first = "edit"
-    for name in (first, "agent", "tools"):
-        builder.add_conditional_edges(name, _route)
-    return builder
-
-
-def chat_plain(turns: Sequence[Turn]) -> Workload:
-    """A conversation in an `add_messages` channel: the whole list is handed over at each step."""
-    return _chat("chat_plain", Plain, turns)
-
-
-def chat_delta(turns: Sequence[Turn]) -> Workload:
-    """The same conversation in LangGraph's `DeltaChannel`, at its default snapshot frequency."""
-    return _chat("chat_delta", Delta, turns)
-
-
-def files(turns: Sequence[Turn], seed: int) -> Workload:
-    """The conversation beside a dict of 50 files of 4 KB; a turn changes one line of one file."""
-    rng = random.Random(seed)
-    stored = {f"src/part_{i:02d}.txt": make_text(rng, FILE_BYTES) for i in range(FILES)}
-    steps, measure = [], _Measure()
-    for number, turn in enumerate(turns):
-        added = dict(stored) if number == 0 else {}
-        values: dict[str, Any] = {"messages": [turn.user]}
-        if added:
-            values["files"] = added
-        name = rng.choice(sorted(stored))
-        lines = stored[name].splitlines(keepends=True)
-        place = rng.randrange(len(lines))
-        lines[place] = make_text(rng, len(lines[place]))
-        edited = {name: "".join(lines)}
-        stored.update(edited)
-        new_bytes = measure.size(turn.messages) + measure.size(edited)
-        if added:
-            new_bytes += measure.size(added)
-        steps.append(Step(values, turn.replies, edited, new_bytes))
-    return Workload(
+CATALOGUE: Final[Mapping[str, Entry]] = {
+    "chat_plain": _graph(
+        "the recorded conversations in an `add_messages` channel: the whole list is handed over at "
+        "each superstep",
+        "chat_plain",
+    ),
+    "chat_delta": _graph(
+        "the same in LangGraph's `DeltaChannel`, at its default snapshot frequency", "chat_delta"
+    ),
+    "agent_tools": _graph(
+        "the same as LangGraph's prebuilt agent runs it: each tool call is a `Send` that carries "
+        "the whole state",
+        "agent_tools",
+    ),
+    "files": _graph(
+        "`chat_plain` beside a plain dict of 50 files of 4 KB; a turn changes one line of one",
         "files",
-        lambda saver: _agent_graph(WithFiles, edits=True).compile(checkpointer=saver),
-        steps,
-        {"messages": _all_messages(turns), "files": stored},
-    )
-
-
-WORKLOADS: Mapping[str, Callable[[Sequence[Turn], int], Workload]] = {
-    "chat_plain": lambda turns, _seed: chat_plain(turns),
-    "chat_delta": lambda turns, _seed: chat_delta(turns),
-    "files": files,
+    ),
+    "deep_agent_files": _graph(
+        "messages and the same files as deepagents keeps them: delta channels with a snapshot "
+        "every 50 updates",
+        "deep_agent_files",
+    ),
+    "fan_out": _graph("eight parallel `Send` tasks a turn, each adding 200 bytes", "fan_out"),
+    "long_idle": _graph(
+        "`chat_delta` beside a delta channel and a dict that only the first turn writes",
+        "long_idle",
+    ),
+    "fork_heavy": _graph(
+        "`chat_delta` in which every fourth turn goes three turns back and forks there",
+        "fork_heavy",
+    ),
+    "images": _graph(
+        "`chat_plain` in which the user sends a picture of 64 KB every five turns", "images"
+    ),
+    "calls_plain": _calls("the calls of `chat_plain`, without the graph", CallsTask, None),
+    "calls_delta": _calls(
+        "the calls of `chat_delta`, without the graph", CallsTask, DELTA_FREQUENCY
+    ),
+    "resume": _calls(
+        "`calls_delta`, closed and loaded by a new saver at points ever further on",
+        ResumeTask,
+        DELTA_FREQUENCY,
+    ),
+    "history": _calls(
+        "`calls_delta`, then listed and read at points in its past", HistoryTask, DELTA_FREQUENCY
+    ),
+    "prune_copy": _calls(
+        "`calls_delta`, then copied, pruned to its newest checkpoint, and the copy deleted",
+        PruneCopyTask,
+        DELTA_FREQUENCY,
+    ),
+    **{
+        f"many_threads_{count}": _many(
+            f"{count} conversations at once share the turns out, calls of `chat_plain`", count
+        )
+        for count in (1, 8, 16, 64, 1_000)
+    },
 }
-"""Makers of workloads by name, from turns and the seed of whatever a workload makes up."""
-
-
-def _chat(name: str, schema: type[Any], turns: Sequence[Turn]) -> Workload:
-    measure = _Measure()
-    steps = [
-        Step({"messages": [turn.user]}, turn.replies, {}, measure.size(turn.messages))
-        for turn in turns
-    ]
-    return Workload(
-        name,
-        lambda saver: _agent_graph(schema).compile(checkpointer=saver),
-        steps,
-        {"messages": _all_messages(turns)},
-    )
-
-
-def _all_messages(turns: Sequence[Turn]) -> list[AnyMessage]:
-    return [message for turn in turns for message in turn.messages]
-
-
-class _Measure:
-    """Serialised sizes, by the serializer that savers use unless told otherwise."""
-
-    def __init__(self) -> None:
-        self._serde = JsonPlusSerializer()
-
-    def size(self, value: Any) -> int:
-        return len(self._serde.dumps_typed(value)[1])
+"""Every workload of the suite, by name."""

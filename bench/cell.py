@@ -309,7 +309,6 @@ def run(cell: Cell) -> dict[str, Any]:
         kind = get_kind(cell.saver)
         if kind.on_server and (why := why_unavailable()):
             raise SaverUnavailableError(why)
-        _limit_memory(cell.cap_memory_bytes)
         directory = Path(cell.scratch)
         with ExitStack() as open_things:
             server = None
@@ -353,6 +352,7 @@ def main() -> int:
     scratch = Path(cell.scratch)
     scratch.mkdir(mode=0o711)
     tempfile.tempdir = cell.scratch
+    _limit_memory(cell.cap_memory_bytes)
     try:
         tell({"result": run(cell)})
     finally:

@@ -118,8 +118,10 @@ class CallsTask(Task):
         return await self.load_at(stage, HEAD)
 
     async def load_at(self, stage: Stage, config: Any) -> list[Any]:
-        """Return the messages at a checkpoint."""
+        """Return the messages at a checkpoint; none if it is not there."""
         found = await stage.call("get_tuple", config)
+        if found is None:
+            return []
         values = found.checkpoint["channel_values"]
         if self._frequency is None:
             return list(values["messages"])

@@ -112,19 +112,23 @@ def run_plan(plan: Plan, out: Path, command: str, shown: Shown) -> dict[str, Any
 
 def run_cell(cell: Cell, shown: Shown) -> dict[str, Any]:
     """Run one cell in a child process; return its result, whatever became of the child."""
-    with tempfile.TemporaryFile() as complaints:
-        child = subprocess.Popen(
+    last: dict[str, Any] = {}
+    result: dict[str, Any] | None = None
+    killed = threading.Event()
+    with (
+        tempfile.TemporaryFile() as complaints,
+        subprocess.Popen(
             [sys.executable, "-m", "bench.cell"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=complaints,
             text=True,
-        )
+        ) as child,
+    ):
         assert child.stdin is not None
         assert child.stdout is not None
         child.stdin.write(json.dumps(asdict(cell)))
         child.stdin.close()
-        killed = threading.Event()
 
         def kill() -> None:
             killed.set()
@@ -132,8 +136,6 @@ def run_cell(cell: Cell, shown: Shown) -> dict[str, Any]:
 
         timer = threading.Timer(cell.cap_seconds + _GRACE_S, kill)
         timer.start()
-        last: dict[str, Any] = {}
-        result: dict[str, Any] | None = None
         try:
             for line in child.stdout:
                 message = json.loads(line)
@@ -141,23 +143,23 @@ def run_cell(cell: Cell, shown: Shown) -> dict[str, Any]:
                 if result is None:
                     last = message
                     shown(cell, message)
-            child.wait()
         finally:
             timer.cancel()
             child.kill()
             child.wait()
+            timer.join()
             stop_left_over(Path(cell.scratch))
-        if result is not None:
-            return result
         complaints.seek(0)
         said = complaints.read().decode(errors="replace").strip().splitlines()[-1:]
-        reason = "killed after its time and grace" if killed.is_set() else f"died: {said}"
-        return {
-            "status": "capped" if killed.is_set() else "failed",
-            "reason": reason,
-            "done": last.get("done", 0),
-            "units": last.get("of"),
-        }
+    if result is not None:
+        return result
+    reason = "killed after its time and grace" if killed.is_set() else f"died: {said}"
+    return {
+        "status": "capped" if killed.is_set() else "failed",
+        "reason": reason,
+        "done": last.get("done", 0),
+        "units": last.get("of"),
+    }
 
 
 def _now() -> str:

@@ -17,7 +17,7 @@ from matplotlib import pyplot as plt
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from bench.summary import Group, pick
-from bench.tables import GRAPHS, SAVERS, size
+from bench.tables import GRAPHS, SAVERS, longest, size
 
 _COLOURS: Final = {
     "deltastore": "#e8590c",
@@ -67,9 +67,8 @@ def draw_all(groups: Sequence[Group], directory: Path) -> list[Path]:
 
 
 def _longest(groups: Sequence[Group], workload: str) -> list[Group]:
-    found = list(pick(groups, workload))
-    turns = max((group.turns for group in found), default=0)
-    return [group for group in found if group.turns == turns]
+    found = [longest(groups, workload, saver) for saver in (*SAVERS, "memory")]
+    return [group for group in found if group is not None]
 
 
 def _line(axes: Any, saver: str, points: Sequence[tuple[float, float]], *, capped: bool) -> None:
@@ -114,7 +113,11 @@ def _two_panels(
         axes.yaxis.set_major_formatter(FuncFormatter(unit))
         axes.yaxis.set_minor_formatter(NullFormatter())
     panels[0].set_ylabel(label)
-    panels[1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+    shown = {}
+    for axes in panels:
+        handles, names = axes.get_legend_handles_labels()
+        shown.update(zip(names, handles, strict=True))
+    figure.legend(shown.values(), shown.keys(), loc="center left", bbox_to_anchor=(0.92, 0.5))
     figure.text(0.5, -0.04, "x: stopped there by its cap", ha="center", fontsize=9)
     return figure
 
@@ -172,7 +175,9 @@ def _amplification(groups: Sequence[Group]) -> Any:
         )  # fmt: skip
         for y, width in shown:
             axes.text(width * 1.06, y, f"{width:.3g}", va="center", fontsize=8)
-    axes.set(xscale="log", xlim=(0.1, None), xlabel="bytes on disk after a vacuum / new state")
+    axes.set(
+        xscale="log", xlim=(0.1, None), xlabel="bytes on disk after a vacuum / new state (log)"
+    )
     axes.set_title("100 turns; 1 is what the turns add, serialised")
     axes.set_yticks(range(len(rows)), [workload for workload, _ in rows])
     axes.invert_yaxis()

@@ -41,20 +41,22 @@ SETS: Final[Mapping[str, Plan]] = {
     ),
     "growth": Plan(_EVERY, ("calls_plain", "calls_delta"), (100, 1_000), cap_seconds=600),
     "growth-5000-delta": Plan(_EVERY, ("calls_delta",), (5_000,), cap_seconds=1_500),
-    "growth-5000-plain": Plan(_EVERY, ("calls_plain",), (5_000,), cap_seconds=1_500),
+    "growth-5000-plain": Plan(
+        ("deltastore", "sqlite"), ("calls_plain",), (5_000,), cap_seconds=1_500
+    ),
     "threads-async": Plan(
         _ASYNC,
         ("many_threads_1", "many_threads_8", "many_threads_64"),
-        (256,),
+        (128,),
         repeats=2,
         cap_seconds=120,
     ),
     "threads-1000": Plan(_ASYNC, ("many_threads_1000",), (1_000,), cap_seconds=120),
     "threads-sync": Plan(
-        _EVERY, ("many_threads_1", "many_threads_16"), (256,), repeats=2, cap_seconds=120
+        _EVERY, ("many_threads_1", "many_threads_16"), (128,), repeats=2, cap_seconds=120
     ),
     "durability": Plan(
-        ("deltastore", "deltastore-normal"), ("chat_delta",), (100,), repeats=3, cap_seconds=120
+        ("deltastore", "deltastore-normal"), ("chat_delta",), (100,), repeats=2, cap_seconds=120
     ),
     "looking-back": Plan(_EVERY, ("resume", "history", "prune_copy"), (1_000,), cap_seconds=600),
     "graphs-1000": Plan(

@@ -17,7 +17,9 @@ from typing import Any, Final
 from bench import plots, tables
 from bench.summary import groups_of
 
-_MARKED: Final = re.compile(r"(<!-- table: (\S+) -->\n)(?:.*?\n)?(<!-- end -->)", re.DOTALL)
+_MARKED: Final = re.compile(
+    r"(<!-- table: (\S+) -->\n)(?:(?!<!-- end -->).)*(<!-- end -->)", re.DOTALL
+)
 
 
 def read_reports(results: Path) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from bench.server import stop_left_over
 
 FORMAT: Final = 1
 _GRACE_S: Final = 300.0  # for closing, resuming and a vacuum after a cap was reached
+_END_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +146,7 @@ def run_cell(cell: Cell, shown: Shown) -> dict[str, Any]:
                     shown(cell, message)
         finally:
             timer.cancel()
-            child.kill()
-            child.wait()
+            _end(child)
             timer.join()
             stop_left_over(Path(cell.scratch))
         complaints.seek(0)
@@ -160,6 +160,16 @@ def run_cell(cell: Cell, shown: Shown) -> dict[str, Any]:
         "done": last.get("done", 0),
         "units": last.get("of"),
     }
+
+
+def _end(child: subprocess.Popen[str]) -> None:
+    """End a child that has not ended by itself, in order if it can still do so."""
+    child.terminate()
+    try:
+        child.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
 
 
 def _now() -> str:

@@ -51,10 +51,10 @@ def number(value: float | None, digits: int = 3) -> str:
         return _NONE
     if value == 0:
         return "0"
-    if abs(value) >= 10 ** (digits - 1):
-        return f"{value:,.0f}"
-    places = max(0, digits - 1 - len(str(int(abs(value)))) + (abs(value) < 1))
-    return f"{value:,.{max(places, 1)}f}" if abs(value) >= 0.1 else f"{value:.2g}"
+    whole = len(str(int(abs(value)))) if abs(value) >= 1 else 0
+    if whole:
+        return f"{value:,.{max(0, digits - whole)}f}"
+    return f"{value:.{digits - 1}g}"
 
 
 def size(value: float | None) -> str:
@@ -83,6 +83,12 @@ def _find(groups: Sequence[Group], workload: str, turns: int, saver: str) -> Gro
     return next((g for g in pick(groups, workload, turns) if g.saver == saver), None)
 
 
+def longest(groups: Sequence[Group], workload: str, saver: str) -> Group | None:
+    """Return a saver's longest run of a workload."""
+    found = [group for group in pick(groups, workload) if group.saver == saver]
+    return max(found, key=lambda group: group.turns, default=None)
+
+
 def _lengths(groups: Sequence[Group], workload: str) -> list[int]:
     return sorted({group.turns for group in pick(groups, workload)})
 
@@ -101,7 +107,7 @@ def amplification(groups: Sequence[Group]) -> list[str]:
                     workload,
                     f"{turns:,}",
                     size(new),
-                    number(packed, 2),
+                    number(packed),
                     *(_shown(one, one.over_new("vacuumed_bytes") if one else None)
                       for one in found),
                 ]
@@ -112,8 +118,8 @@ def amplification(groups: Sequence[Group]) -> list[str]:
 def layers(groups: Sequence[Group]) -> list[str]:
     """Bytes over new state at each level on their way, and those fetched by a resume."""
     rows = []
-    for workload in ("chat_plain", "chat_delta", "agent_tools", "deep_agent_files"):
-        for turns in _lengths(groups, workload)[-1:]:
+    for workload in ("chat_plain", "chat_delta", "agent_tools", "deep_agent_files", *_CALLS):
+        for turns in _lengths(groups, workload):
             for saver in SAVERS:
                 group = _find(groups, workload, turns, saver)
                 if group is None:
@@ -133,16 +139,15 @@ def growth(groups: Sequence[Group]) -> list[str]:
     """Exponents of growth of the longest runs."""
     rows = []
     for workload in _CALLS:
-        turns = max(_lengths(groups, workload), default=0)
         for saver in (*SAVERS, "memory"):
-            group = _find(groups, workload, turns, saver)
+            group = longest(groups, workload, saver)
             if group is None or group.status in ("unavailable", "failed"):
                 continue
             rows.append(
                 [
                     workload,
                     saver,
-                    f"{int(group.number('done') or 0):,} of {turns:,}",
+                    f"{int(group.number('done') or 0):,} of {group.turns:,}",
                     number(group.bytes_exponent),
                     number(group.time_exponent("puts_s")),
                     number(group.time_exponent("put_writes_s")),
@@ -158,7 +163,7 @@ def latency(groups: Sequence[Group]) -> list[str]:
     """Milliseconds of calls in the first and the last tenth of a run, and of a resume."""
     rows = []
     for workload in ("chat_plain", "chat_delta", "agent_tools", *_CALLS):
-        for turns in _lengths(groups, workload)[-1:]:
+        for turns in _lengths(groups, workload):
             for saver in (*SAVERS, "memory"):
                 group = _find(groups, workload, turns, saver)
                 if group is None or not group.times("puts_s"):

@@ -14,7 +14,7 @@ import matplotlib as mpl
 
 mpl.use("agg")
 from matplotlib import pyplot as plt
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from bench.summary import Group, pick
 from bench.tables import GRAPHS, SAVERS, longest, size
@@ -211,6 +211,7 @@ def _throughput(groups: Sequence[Group]) -> Any:
         axes.set(xscale="log", yscale="log", xlabel="conversations at once")
         axes.set_xticks([1, 8, 64, 1_000], ["1", "8", "64", "1,000"])
         axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))  # less than a power of ten
         axes.yaxis.set_minor_formatter(NullFormatter())
     pace.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:,g}"))
     lag.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g} ms"))

@@ -39,7 +39,8 @@ SETS: Final[Mapping[str, Plan]] = {
         (100,),
         cap_seconds=300,
     ),
-    "growth": Plan(_EVERY, ("calls_plain", "calls_delta"), (100, 1_000), cap_seconds=600),
+    "growth-100": Plan(_EVERY, ("calls_plain", "calls_delta"), (100,), cap_seconds=600),
+    "growth-1000": Plan(_EVERY, ("calls_delta", "calls_plain"), (1_000,), cap_seconds=900),
     "growth-5000-delta": Plan(_EVERY, ("calls_delta",), (5_000,), cap_seconds=1_500),
     "growth-5000-plain": Plan(
         ("deltastore", "sqlite"), ("calls_plain",), (5_000,), cap_seconds=1_500

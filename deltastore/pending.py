@@ -20,7 +20,8 @@ from deltastore.format.header import Header
 from deltastore.format.writes import Row, RowBase, WritesRecord
 from deltastore.ids import cid_from_id
 from deltastore.log import StreamReader
-from deltastore.values import Loaded, Values
+from deltastore.types import Typed
+from deltastore.values import Values
 
 _DELTA_BYTES_MIN: Final = 1_024  # a smaller base lies inline
 _DELTA_OVERHEAD: Final = 16
@@ -67,21 +68,10 @@ def _code_row(reader: StreamReader, values: Values, header: Header, row: Row) ->
     size = len(row.data)
     if size < _DELTA_BYTES_MIN:
         return row
-    best: tuple[str, Loaded] | None = None
-    for channel, slot in header.slots.items():
-        if slot.value is None:
-            continue
-        loaded = values.at_hand(reader, slot.value)
-        if loaded is None or loaded.typed.type != row.type:
-            continue
-        # A small base cannot halve a large write, and a far larger one rarely resembles it.
-        if size // 4 <= len(loaded.typed.data) <= 4 * size and (
-            best is None or len(loaded.typed.data) > len(best[1].typed.data)
-        ):
-            best = channel, loaded
-    if best is None:
+    found = values.largest_at_hand(reader, Typed(row.type, row.data), header.slots)
+    if found is None:
         return row
-    channel, loaded = best
+    channel, _, loaded = found
     body = delta.diff(loaded.typed.data, row.data)
     if len(body) + len(channel) + _DELTA_OVERHEAD > size // 2:
         return row

@@ -224,6 +224,10 @@ def _own_value(
         plan = values.plan_first(typed, depth)
     else:
         plan = values.plan(reader, typed, base_ref, depth)
+        is_whole = plan.record is not None and plan.record.base is None
+        if is_whole and prepared.parent is not None and not prepared.parent.is_anchor:
+            slots = prepared.parent.header.slots
+            plan = values.plan_on_another(reader, typed, slots, depth) or plan
     if old.value is None and old.seed is not None and base_ref is not None:
         _rely(reader, prepared, old.seed)  # it vouches for the value it shows, as the parent does
     if plan.ref is not None:

@@ -9,7 +9,7 @@ Bytes of values are cached, never decoded objects. Nothing here writes.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -17,7 +17,7 @@ from deltastore.cache import WeightedCache
 from deltastore.errors import BrokenChainError, CorruptionError, DecryptionError
 from deltastore.format import delta
 from deltastore.format import value as value_format
-from deltastore.format.header import ValueRef
+from deltastore.format.header import Slot, ValueRef
 from deltastore.format.value import Base, Source, ValueRecord
 from deltastore.format.writes import Row
 from deltastore.log import StreamReader
@@ -49,6 +49,14 @@ class Loaded(NamedTuple):
     updates: int
     stored: int
     point_depth: int
+
+
+class AtHand(NamedTuple):
+    """A value that a checkpoint shows, and that costs no look-up."""
+
+    channel: str
+    ref: ValueRef
+    loaded: Loaded
 
 
 class Extension(NamedTuple):
@@ -209,13 +217,41 @@ class Values:
         if base is not None and base_ref is not None and base.typed.type == typed.type:
             if base.typed.data == typed.data:
                 return Plan(base_ref, None, base)
-            record = self._delta(reader, whole, base, base_ref, depth)
-            if record is not None and record.base is not None:
-                loaded = Loaded(
-                    typed, whole.digest, record.base.updates, record.base.stored, record.point_depth
-                )
-                return Plan(None, record, loaded, len(base.typed.data))
+            plan = self._against(reader, whole, base, base_ref, depth)
+            if plan is not None:
+                return plan
         return self.plan_first(typed, depth)
+
+    def plan_on_another(
+        self, reader: StreamReader, typed: Typed, slots: Mapping[str, Slot], depth: int
+    ) -> Plan | None:
+        """As `plan`, for a value with no predecessor that it resembles; None if no other is better.
+
+        A call that carries the state resembles the state. Cost: as `plan`, if one is at hand.
+        """
+        found = self.largest_at_hand(reader, typed, slots)
+        if found is None:
+            return None
+        return self._against(reader, _whole(typed, depth), found.loaded, found.ref, depth)
+
+    def largest_at_hand(
+        self, reader: StreamReader, typed: Typed, slots: Mapping[str, Slot]
+    ) -> AtHand | None:
+        """Return the largest value that is shown and at hand, and that `typed` may resemble."""
+        size = len(typed.data)
+        best: AtHand | None = None
+        for channel, slot in slots.items():
+            if slot.value is None:
+                continue
+            loaded = self.at_hand(reader, slot.value)
+            if loaded is None or loaded.typed.type != typed.type:
+                continue
+            # A small base cannot halve a large value, and a far larger one rarely resembles it.
+            if size // 4 <= len(loaded.typed.data) <= 4 * size and (
+                best is None or len(loaded.typed.data) > len(best.loaded.typed.data)
+            ):
+                best = AtHand(channel, slot.value, loaded)
+        return best
 
     def point(self, reader: StreamReader, cid: bytes, ordinal: int, depth: int) -> ValueRecord:
         """Return the record that stores a value anew as a snapshot point: a run, or the whole."""
@@ -234,6 +270,17 @@ class Values:
             return self.load(reader, ref)
         except (DecryptionError, CorruptionError):
             return None
+
+    def _against(
+        self, reader: StreamReader, whole: Loaded, base: Loaded, ref: ValueRef, depth: int
+    ) -> Plan | None:
+        """Plan a value as a delta to a certain one; None where that does not halve it."""
+        record = self._delta(reader, whole, base, ref, depth)
+        if record is None or record.base is None:
+            return None
+        updates, stored = record.base.updates, record.base.stored
+        loaded = Loaded(whole.typed, whole.digest, updates, stored, record.point_depth)
+        return Plan(None, record, loaded, len(base.typed.data))
 
     def _delta(
         self, reader: StreamReader, whole: Loaded, base: Loaded, ref: ValueRef, depth: int

@@ -17,7 +17,8 @@ from matplotlib import pyplot as plt
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from bench.summary import Group, pick
-from bench.tables import GRAPHS, SAVERS, longest, size
+from bench.tables import GRAPHS, SAVERS, longest
+from bench.text import size
 
 _COLOURS: Final = {
     "deltastore": "#e8590c",
@@ -196,6 +197,7 @@ def _throughput(groups: Sequence[Group]) -> Any:
     savers = [f"{saver}-async" for saver in SAVERS]
     if not any(saver in found for saver in savers):
         return None
+    counts = sorted({count for saver in savers for count, _ in found.get(saver, [])})
     figure, (pace, lag) = plt.subplots(1, 2, figsize=(10, 4.2))
     for saver in savers:
         points = sorted(found.get(saver, []), key=lambda one: one[0])
@@ -209,7 +211,7 @@ def _throughput(groups: Sequence[Group]) -> Any:
     lag.set(ylabel="p99 of oversleeping 1 ms", title="lag of the event loop")
     for axes in (pace, lag):
         axes.set(xscale="log", yscale="log", xlabel="conversations at once")
-        axes.set_xticks([1, 8, 64, 1_000], ["1", "8", "64", "1,000"])
+        axes.set_xticks(counts, [f"{count:,}" for count in counts])
         axes.xaxis.set_minor_formatter(NullFormatter())
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))  # less than a power of ten
         axes.yaxis.set_minor_formatter(NullFormatter())

@@ -11,7 +11,9 @@ from statistics import median
 from typing import Any, Final
 
 from bench.cell import LIMIT
+from bench.fits import exponent
 from bench.summary import Group, pick
+from bench.text import NONE, markdown, number, size
 
 SAVERS: Final = ("deltastore", "sqlite", "postgres", "lmdb")
 GRAPHS: Final = (
@@ -30,41 +32,10 @@ _LAYERS: Final = (
     ("record_bytes", "records"),
     ("engine_bytes", "to the engine"),
     ("os_bytes", "to the system"),
-    ("wal_bytes", "of it log"),
+    ("wal_bytes", "its log"),
     ("file_bytes", "files"),
     ("vacuumed_bytes", "after vacuum"),
 )
-_NONE: Final = "-"
-
-
-def markdown(heading: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int = 1) -> list[str]:
-    """Return a table; its first `texts` columns are text, the others numbers."""
-    lines = ["| " + " | ".join(heading) + " |"]
-    lines.append("|" + "".join("---|" if at < texts else "--:|" for at in range(len(heading))))
-    lines += ["| " + " | ".join(row) + " |" for row in rows]
-    return lines
-
-
-def number(value: float | None, digits: int = 3) -> str:
-    """Return a number with that many figures that count, thousands apart."""
-    if value is None:
-        return _NONE
-    if value == 0:
-        return "0"
-    whole = len(str(int(abs(value)))) if abs(value) >= 1 else 0
-    if whole:
-        return f"{value:,.{max(0, digits - whole)}f}"
-    return f"{value:.{digits - 1}g}"
-
-
-def size(value: float | None) -> str:
-    """Return bytes with a decimal unit."""
-    if value is None:
-        return _NONE
-    for limit, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if value >= limit:
-            return f"{value / limit:,.3g} {unit}" if value < 1000 * limit else f"{value:.0f}"
-    return f"{value:.0f} B"
 
 
 def _shown(group: Group | None, value: float | None) -> str:
@@ -151,12 +122,17 @@ def growth(groups: Sequence[Group]) -> list[str]:
                     number(group.bytes_exponent),
                     number(group.time_exponent("puts_s")),
                     number(group.time_exponent("put_writes_s")),
-                    number(group.time_exponent("gets_s")),
-                    number(group.time_exponent("histories_s")),
+                    number(_resume_exponent(groups, saver)) if workload == "calls_delta" else NONE,
                 ]
             )
-    heading = ("workload", "saver", "turns", "bytes at rest", "put", "put_writes", "get", "history")
+    heading = ("workload", "saver", "turns", "bytes at rest", "put", "put_writes", "resume")
     return markdown(heading, rows, texts=3)
+
+
+def _resume_exponent(groups: Sequence[Group], saver: str) -> float | None:
+    group = longest(groups, "resume", saver)
+    points = group.results[0].get("notes", {}).get("resume_at", []) if group else []
+    return exponent([(turn, least) for turn, least, _ in points])
 
 
 def latency(groups: Sequence[Group]) -> list[str]:
@@ -223,7 +199,7 @@ def throughput(groups: Sequence[Group]) -> list[str]:
     """Supersteps per second and loop lag by conversations at once."""
     rows = []
     found = [group for group in groups if group.workload.startswith("many_threads_")]
-    for group in sorted(found, key=lambda one: int(one.workload.rsplit("_", 1)[1])):
+    for group in sorted(found, key=_at_once):
         if group.saver == LIMIT:
             continue
         lags = [r["notes"]["lag_ms"] for r in group.results if r.get("notes", {}).get("lag_ms")]
@@ -235,7 +211,7 @@ def throughput(groups: Sequence[Group]) -> list[str]:
                 _shown(group, group.supersteps_s),
                 number(puts[-1][1] if puts else None),
                 number(puts[-1][2] if puts else None),
-                *(number(median(lag[name] for lag in lags)) if lags else _NONE
+                *(number(median(lag[name] for lag in lags)) if lags else NONE
                   for name in ("p50", "p99", "p999")),
                 number(group.over_new("os_bytes")),
             ]
@@ -245,6 +221,10 @@ def throughput(groups: Sequence[Group]) -> list[str]:
         *("lag p50 ms", "p99", "p99.9", "bytes to the system / new state"),
     )
     return markdown(heading, rows, texts=2)
+
+
+def _at_once(group: Group) -> tuple[int, bool, str]:
+    return int(group.workload.rsplit("_", 1)[1]), not group.saver.endswith("-async"), group.saver
 
 
 def durability(groups: Sequence[Group]) -> list[str]:
@@ -282,9 +262,9 @@ def looking_back(groups: Sequence[Group]) -> list[str]:
         rows.append(
             [
                 saver,
-                *(number(median(one[name] for one in told)) if told else _NONE
+                *(number(median(one[name] for one in told)) if told else NONE
                   for name in ("list10_ms", "list_all_ms", "past_tuple_ms", "past_state_ms")),
-                *(number(median(_resumed(one, turn) for one in at)) if at else _NONE
+                *(number(median(_resumed(one, turn) for one in at)) if at else NONE
                   for turn in (100, 500, 1_000)),
             ]
         )  # fmt: skip
@@ -346,7 +326,7 @@ def breakdown(groups: Sequence[Group]) -> list[str]:
 
 def _kind(result: Mapping[str, Any], name: str) -> str:
     found = result["breakdown"]["kinds"].get(name)
-    return number((found[1] + found[2]) / result["supersteps"]) if found else _NONE
+    return number((found[1] + found[2]) / result["supersteps"]) if found else NONE
 
 
 def _records(result: Mapping[str, Any]) -> int:

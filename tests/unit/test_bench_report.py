@@ -11,7 +11,7 @@ import pytest
 from bench import compare, plots, publish, report
 from bench.fits import exponent, milestones, quantile
 from bench.summary import Group, groups_of
-from bench.tables import number
+from bench.text import number
 from bench.workloads import CATALOGUE
 
 

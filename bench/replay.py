@@ -28,16 +28,18 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from bench.conversations import get_turns
+from bench.graphs import Step, Workload
 from bench.host import version_of
 from bench.kinds import Place, SaverKind, SaverUnavailableError, directory_bytes
 from bench.savers import SAVERS
 from bench.table import Row, print_rows
 from bench.timed import TimedSaver, Times
-from bench.workloads import WORKLOADS, Step, Workload
+from bench.workloads import WORKLOADS
 
 BLOCK_TURNS = 10
 RESUMES = 5
 _CONFIG: Any = {"configurable": {"thread_id": "conversation"}, "recursion_limit": 1_000}
+_WORKLOADS = {name: WORKLOADS[name] for name in ("chat_plain", "chat_delta", "files")}
 _KINDS = {name: kind for name, kind in SAVERS.items() if not kind.is_async and not kind.on_server}
 _PACKAGES = ("langgraph", "langgraph-checkpoint", "langgraph-checkpoint-sqlite", "lmdb")
 
@@ -155,7 +157,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     rows: list[Row] = []
     try:
         for name in options.workloads:
-            rows += _replay_shown(console, WORKLOADS[name](turns, options.seed), options.savers)
+            rows += _replay_shown(console, _WORKLOADS[name](turns, options.seed), options.savers)
     except SaverUnavailableError as error:
         print(f"{error}; leave it out with --savers", file=sys.stderr)
         return 2
@@ -220,9 +222,9 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--workloads",
-        type=_names(WORKLOADS),
-        default=list(WORKLOADS),
-        help=f"of {','.join(WORKLOADS)} (default all)",
+        type=_names(_WORKLOADS),
+        default=list(_WORKLOADS),
+        help=f"of {','.join(_WORKLOADS)} (default all)",
     )
     parser.add_argument(
         "--savers",

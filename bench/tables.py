@@ -6,7 +6,7 @@ what was done, which for a saver that grows faster than its input flatters it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any, Final
 

@@ -18,7 +18,7 @@ import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 
 from bench import __main__ as command
-from bench import runner, server
+from bench import replay, runner, server
 from bench.cell import Cell, run
 from bench.conversations import get_turns
 from bench.host import check_written
@@ -245,6 +245,19 @@ def test_one_command_runs_savers_side_by_side_and_keeps_the_results(
     told = capsys.readouterr().out
     assert "deltastore" in told
     assert str(out) in told
+
+
+def test_the_short_comparison_runs_and_finds_every_state_equal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is the first thing a visitor runs."""
+    out = tmp_path / "replay.json"
+    given = ["--turns", "3", "--savers", "deltastore,sqlite,memory", "--json", str(out)]
+    assert 0 == replay.main(given)
+    rows = json.loads(out.read_text())["rows"]
+    assert ["chat_plain", "chat_delta", "files"] == [row["workload"] for row in rows][::3]
+    assert all(row["equal"] for row in rows)
+    assert "every saver ends with the state that was put in" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -202,7 +202,7 @@ class StoreOptions:
     read_only: bool = False
     refuse_forks: bool = False
     value_cache_bytes: int = 64 << 20
-    header_cache_bytes: int = 24 << 20
+    header_cache_bytes: int = 16 << 20
     writes_cache_bytes: int = 4 << 20
     verify_bytes_max: int = 16 << 20
     max_bytes: int | None = None

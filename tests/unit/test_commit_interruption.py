@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
@@ -215,6 +215,13 @@ class Interruption:
 
 class TestInterruption:
     """Ctrl-C reaches the main thread, wherever it is; this test's own thread is the main one."""
+
+    @pytest.fixture(autouse=True)
+    def _interruptible(self) -> Iterator[None]:
+        # Whoever starts the tests in the background may have had them ignore it.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        yield
+        signal.signal(signal.SIGINT, before)
 
     def test_of_a_leader_puts_its_batch_back(
         self, engine: DictEngine, queue: CommitQueue, callers: Callers

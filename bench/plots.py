@@ -111,6 +111,7 @@ def _two_panels(
             )  # fmt: skip
         axes.set(xscale="log", yscale="log", title=title, xlabel="turn of the conversation")
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))
+        axes.xaxis.set_minor_formatter(NullFormatter())
         axes.yaxis.set_major_formatter(FuncFormatter(unit))
         axes.yaxis.set_minor_formatter(NullFormatter())
     panels[0].set_ylabel(label)

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -68,22 +68,28 @@ class Server:
     def written(self) -> int:
         """Return bytes its processes, those that ended too, handed to write calls."""
         # The kernel adds what a child that was waited for wrote to its parent's account.
-        return sum(written_bytes(process.pid) for process in self._processes())
+        return sum(written_bytes(process.pid) for process in self._living())
 
     def cpu_s(self) -> float:
         """Return CPU seconds of its processes, those that ended too."""
         total = 0.0
-        for process in self._processes():
-            times = process.cpu_times()
-            total += times.user + times.system
+        for process in self._living():
+            with suppress(psutil.NoSuchProcess):
+                times = process.cpu_times()
+                total += times.user + times.system
         ended = self.process.cpu_times()
         return total + ended.children_user + ended.children_system
 
     def rss(self) -> int:
         """Return resident bytes that no other process shares, of all its processes."""
-        return sum(process.memory_full_info().uss for process in self._processes())
+        total = 0
+        for process in self._living():
+            with suppress(psutil.NoSuchProcess):
+                total += process.memory_full_info().uss
+        return total
 
-    def _processes(self) -> list[psutil.Process]:
+    def _living(self) -> list[psutil.Process]:
+        # The server starts and ends workers of its own: one may be gone when it is asked.
         return [self.process, *self.process.children(recursive=True)]
 
 

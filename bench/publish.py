@@ -62,10 +62,11 @@ SETS: Final[Mapping[str, Plan]] = {
     "looking-back": Plan(_EVERY, ("resume", "history", "prune_copy"), (1_000,), cap_seconds=600),
     "graphs-1000": Plan(
         ("deltastore",),
-        ("chat_delta", "chat_plain", "agent_tools"),
+        ("chat_delta", "chat_plain"),
         (1_000,),
         cap_seconds=1_500,
     ),
+    "agent-tools": Plan(("deltastore",), ("agent_tools",), (100, 1_000), cap_seconds=1_500),
 }
 """The published runs by name, which is also the name of their file."""
 

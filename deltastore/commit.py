@@ -303,7 +303,7 @@ class CommitQueue:
             entry.op = _nothing  # an error of another op may keep this entry, not what it stored
             entry.told = True
             if entry.done is None:
-                entry.lock.release()
+                _wake(entry)
             else:
                 entry.error = None
         for wake in wakes:
@@ -323,7 +323,7 @@ class CommitQueue:
             heir = callers[0]
             self._leader = heir
             if heir is not own:
-                heir.lock.release()
+                _wake(heir)
         elif queue:
             self._appoint_drain(own)
         else:
@@ -386,10 +386,14 @@ def _nothing(txn: Transaction) -> None:
     pass
 
 
-def _wake(drain: _Pending) -> None:
-    """Call under the queue's lock: no two threads may release at once."""
-    if drain.lock.locked():
-        drain.lock.release()
+def _wake(sleeper: _Pending) -> None:
+    """Wake a caller or the drain thread, if it was not woken before and has not noticed yet.
+
+    One that was named leader may see so by itself, and lead before it is woken. Called by the
+    leader or under the queue's lock: no two threads may release at once.
+    """
+    if sleeper.lock.locked():
+        sleeper.lock.release()
 
 
 def _fail_rest(live: list[_Pending], message: str) -> None:

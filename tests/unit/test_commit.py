@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -222,3 +223,51 @@ def test_a_callback_that_raises_is_a_bug_and_hangs_nobody(
     assert AssertionError is type(bad.exception(PATIENCE))
     assert b"c" == good.result(PATIENCE)
     assert b"d" == queue.run(put(b"d"))
+
+
+class SeenEarly(CommitQueue):
+    """Lets the heir see that it leads before the one who named it wakes it."""
+
+    heir: int | None = None  # thread of the caller that is to inherit the lead
+
+    def __init__(self, engine: DictEngine) -> None:
+        self.waiting, self.named, self.seen = (threading.Event() for _ in range(3))
+        super().__init__(engine)
+
+    @property
+    def _leader(self) -> Any:
+        # Its first look is under the queue's lock, and the next one is not.
+        if threading.get_ident() == self.heir and not self._lock.locked():
+            self.waiting.set()
+            assert self.named.wait(PATIENCE)
+            self.seen.set()
+        return self.led
+
+    @_leader.setter
+    def _leader(self, leader: Any) -> None:
+        self.led = leader
+        if self.waiting.is_set() and leader is not None and not self.named.is_set():
+            self.named.set()
+            assert self.seen.wait(PATIENCE)
+
+
+def test_an_heir_that_sees_it_leads_before_it_is_woken_leads_once(
+    engine: DictEngine, callers: Callers
+) -> None:
+    """Between the two lines that name and wake it any thread may run."""
+    queue = SeenEarly(engine)
+    held = Held(engine)
+    first = callers.start(lambda: queue.run(put(b"first")))
+    assert held.entered.wait(PATIENCE)
+
+    def inherit() -> bytes:
+        queue.heir = threading.get_ident()
+        return queue.run(put(b"heir"))
+
+    heir = callers.start(inherit)
+    assert queue.waiting.wait(PATIENCE)
+    held.go.set()
+    assert (b"first", b"heir") == (first.result(PATIENCE), heir.result(PATIENCE))
+    queue.heir = None
+    assert b"end" == queue.run(put(b"end"))
+    queue.close()

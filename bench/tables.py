@@ -140,6 +140,7 @@ def latency(groups: Sequence[Group]) -> list[str]:
     rows = []
     for workload in ("chat_plain", "chat_delta", "agent_tools", *_CALLS):
         for turns in _lengths(groups, workload):
+            rows += _floor(_find(groups, workload, turns, LIMIT))
             for saver in (*SAVERS, "memory"):
                 group = _find(groups, workload, turns, saver)
                 if group is None or not group.times("puts_s"):
@@ -165,6 +166,15 @@ def latency(groups: Sequence[Group]) -> list[str]:
         *("p99", "get p50", "history p50", "resume"),
     )
     return markdown(heading, rows, texts=2)
+
+
+def _floor(limit: Group | None) -> list[list[str]]:
+    """Return the row of a raw log: one append and one fdatasync of each turn's new state."""
+    if limit is None or "append_ms" not in limit.results[0]:
+        return []
+    p50, p99 = limit.results[0]["append_ms"]
+    name = f"{limit.workload} {limit.turns:,}"
+    return [[name, "append, fdatasync", NONE, number(p50), number(p99), *[NONE] * 5]]
 
 
 def cost(groups: Sequence[Group]) -> list[str]:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import atexit
 import logging
-import os
 import threading
 import weakref
 from collections import deque
@@ -26,6 +25,7 @@ from functools import partial
 from typing import Any, Final
 
 from deltastore import refill
+from deltastore.afterfork import renew_in_children
 from deltastore.append import StaleError
 from deltastore.engine.api import Transaction
 from deltastore.errors import (
@@ -65,11 +65,12 @@ class Backlog:
     def __init__(self, session: Session, writer: Writer) -> None:
         self._session = session
         self._writer = writer
-        self._renew()
+        self.renew()
         session.settle = self.settle
         _backlogs.add(self)
+        renew_in_children(self)
 
-    def _renew(self) -> None:
+    def renew(self) -> None:
         """Start over with nothing acknowledged."""
         self._lock = threading.Lock()
         self._entries: deque[_Entry] = deque()
@@ -343,11 +344,6 @@ def _run_all(
 _backlogs: weakref.WeakSet[Backlog] = weakref.WeakSet()
 
 
-def _renew_all() -> None:
-    for backlog in list(_backlogs):
-        backlog._renew()
-
-
 def _settle_all() -> None:
     for backlog in list(_backlogs):
         try:
@@ -358,6 +354,3 @@ def _settle_all() -> None:
 
 # A program that ends without closing loses nothing either.
 atexit.register(_settle_all)
-if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
-    # In the child before any other code: no thread of it can meet a lock held at the fork.
-    os.register_at_fork(after_in_child=_renew_all)

@@ -15,15 +15,14 @@ queue's lock while an op, a commit or a callback runs.
 
 from __future__ import annotations
 
-import os
 import threading
-import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final, TypeVar
 
+from deltastore.afterfork import renew_in_children
 from deltastore.engine.api import Engine, Transaction
 from deltastore.errors import EngineError, RetryTransactionError, StoreClosedError
 from deltastore.meter import Meter
@@ -84,10 +83,10 @@ class CommitQueue:
         self._batch_max = batch_max
         self._meter = meter or Meter()
         self._closed = False
-        self._renew()
-        _queues.add(self)
+        self.renew()
+        renew_in_children(self)
 
-    def _renew(self) -> None:
+    def renew(self) -> None:
         """Start over with nothing queued and nobody leading."""
         self._lock = threading.Lock()
         self._queue: deque[_Pending] = deque()
@@ -406,16 +405,3 @@ def _interrupts(error: BaseException) -> bool:
     """Interruptions come to the main thread; elsewhere it is the code that raises them."""
     on_main = threading.get_ident() == threading.main_thread().ident
     return on_main and not isinstance(error, Exception)
-
-
-_queues: weakref.WeakSet[CommitQueue] = weakref.WeakSet()
-
-
-def _renew_all() -> None:
-    for queue in list(_queues):
-        queue._renew()
-
-
-if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
-    # In the child before any other code: no thread of it can meet a lock held at the fork.
-    os.register_at_fork(after_in_child=_renew_all)

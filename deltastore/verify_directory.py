@@ -183,7 +183,7 @@ def _check_activity(txn: Transaction, key: bytes, record: bytes, thread: int) ->
         )
 
 
-def _check_secret(txn: Transaction, key: bytes, record: bytes, thread: int) -> None:  # noqa: ARG001
+def _check_secret(txn: Transaction, key: bytes, record: bytes, thread: int) -> None:  # noqa: ARG001 - a check like the others
     ordinal = int.from_bytes(key[5:7], "big")
     before = keys.secret_key(thread, max(ordinal - 1, 0))
     if txn.get(before) is None:
@@ -192,7 +192,7 @@ def _check_secret(txn: Transaction, key: bytes, record: bytes, thread: int) -> N
         )
 
 
-def _check_late(txn: Transaction, key: bytes, record: bytes, thread: int) -> None:  # noqa: ARG001
+def _check_late(txn: Transaction, key: bytes, record: bytes, thread: int) -> None:  # noqa: ARG001 - a check like the others
     if keys.number_at(key, 9) > keys.DEPTH_MAX:
         return
     namespace, cid = keys.number_at(key, 5), key[13:]
@@ -211,7 +211,7 @@ def _check_late(txn: Transaction, key: bytes, record: bytes, thread: int) -> Non
     )
 
 
-def _check_run(txn: Transaction, key: bytes, record: bytes, thread: int) -> None:  # noqa: ARG001
+def _check_run(txn: Transaction, key: bytes, record: bytes, thread: int) -> None:  # noqa: ARG001 - a check like the others
     at = 1 if key[0] == layout.TAG_RUN else 5
     run_hash = int.from_bytes(key[at : at + 8], "big")
     pair = (keys.run_key(run_hash, thread), keys.thread_run_key(thread, run_hash))

@@ -117,7 +117,7 @@ class MemoryEngine:
         target: str | os.PathLike[str],
         *,
         instead: Mapping[bytes, bytes] | None = None,  # noqa: ARG002 - there is nothing to copy to
-        progress: Progress = no_progress,  # noqa: ARG002
+        progress: Progress = no_progress,  # noqa: ARG002 - it refuses at once
     ) -> BackupReport:
         """Refuse: there is no file. See `deltastore.engine.api.Engine.backup`."""
         self.check()

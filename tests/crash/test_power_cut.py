@@ -96,7 +96,7 @@ def events_of(trace: str) -> Iterator[Event]:
         if call.endswith("<unfinished ...>"):
             begun[process] = call.removesuffix("<unfinished ...>").rstrip()
             continue
-        call = re.sub(r"^<\.\.\. \w+ resumed>", lambda _: begun.pop(process), call)  # noqa: B023
+        call = re.sub(r"^<\.\.\. \w+ resumed>", lambda _: begun.pop(process), call)  # noqa: B023 - called at once
         opened = OPENED.match(call)
         if opened and is_data_file(opened[2]):
             durable.add(opened[1])

@@ -18,14 +18,14 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from deltastore.afterfork import renew_in_children
 from deltastore.engine.api import Engine, Transaction
 from deltastore.errors import EngineError, RetryTransactionError, StoreClosedError
 from deltastore.meter import Meter
+from deltastore.queued import Queued
 from deltastore.types import Wake
 
 T = TypeVar("T")
@@ -39,26 +39,6 @@ IN_DOUBT: Final = (
     "is stored; read it back, or run it again where that is harmless"
 )
 IDLE_SECONDS: Final = 10.0  # a drain thread without work ends after this
-
-
-@dataclass(slots=True, eq=False)
-class _Pending:
-    """An op in the queue, and its outcome. The drain thread has one too, which is never queued."""
-
-    op: Op[Any]
-    after: Callable[[Any], None] | None = None
-    done: Callable[[Any, BaseException | None], Wake | None] | None = None  # of an async op, always
-    # Held while a sync caller, or the drain thread, has nothing to do.
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    result: Any = None
-    error: BaseException | None = None
-    decided: bool = False  # `result` or `error` is final
-    told: bool = False  # the caller knows; set last
-
-    def fail(self, error: BaseException) -> None:
-        self.result = None
-        self.error = error
-        self.decided = True
 
 
 class CommitQueue:
@@ -89,12 +69,12 @@ class CommitQueue:
     def renew(self) -> None:
         """Start over with nothing queued and nobody leading."""
         self._lock = threading.Lock()
-        self._queue: deque[_Pending] = deque()
-        self._callers: deque[_Pending] = deque()  # the sync ops among them, same order
-        self._running: list[_Pending] = []  # the leader's batch; a prefix of the queue
-        self._leader: _Pending | None = None  # None: nothing queued, or no thread to be had for it
+        self._queue: deque[Queued] = deque()
+        self._callers: deque[Queued] = deque()  # the sync ops among them, same order
+        self._running: list[Queued] = []  # the leader's batch; a prefix of the queue
+        self._leader: Queued | None = None  # None: nothing queued, or no thread to be had for it
         self._leader_thread = 0  # while a batch runs
-        self._drain: _Pending | None = None
+        self._drain: Queued | None = None
         self._drain_thread: threading.Thread | None = None
 
     @property
@@ -120,7 +100,7 @@ class CommitQueue:
             one before it was committed. An op that raises makes its batch run once more.
         """
         self._engine.check()
-        entry = _Pending(op, after)
+        entry = Queued(op, after)
         self._perform(entry, closing=False)
         error, entry.error = entry.error, None
         if error is None:
@@ -147,7 +127,7 @@ class CommitQueue:
             EngineError: No thread to commit on could be started.
         """
         self._engine.check()
-        entry = _Pending(op, None, done)
+        entry = Queued(op, None, done)
         with self._lock:
             if self._closed:
                 raise StoreClosedError(CLOSED)
@@ -181,7 +161,7 @@ class CommitQueue:
         with self._lock:
             thread = self._drain_thread
             if self._drain is not None:
-                _wake(self._drain)
+                self._drain.wake()
         if thread is not None:
             thread.join()
 
@@ -191,9 +171,9 @@ class CommitQueue:
             if self._leader is None and not self._queue:
                 return
         # First in, first out: when an op of our own is through, so are those before it.
-        self._perform(_Pending(_nothing), closing=closing)
+        self._perform(Queued(_nothing), closing=closing)
 
-    def _perform(self, entry: _Pending, *, closing: bool) -> None:
+    def _perform(self, entry: Queued, *, closing: bool) -> None:
         """Queue a sync op; lead or sleep until its outcome is known."""
         entry.lock.acquire()
         try:
@@ -217,7 +197,7 @@ class CommitQueue:
             self._abandon(entry)
             raise
 
-    def _lead(self, own: _Pending) -> None:
+    def _lead(self, own: Queued) -> None:
         """Commit one batch and hand the lead on, perhaps to oneself."""
         with self._lock:
             batch = list(islice(self._queue, self._batch_max))
@@ -230,7 +210,7 @@ class CommitQueue:
         if bug is not None:
             raise AssertionError("a `done` callback of a commit queue raised") from bug
 
-    def _commit(self, batch: list[_Pending]) -> None:
+    def _commit(self, batch: list[Queued]) -> None:
         """Decide every op of `batch`."""
         live = batch
         try:
@@ -244,7 +224,7 @@ class CommitQueue:
         for entry in live:
             self._commit([entry])
 
-    def _transact(self, live: list[_Pending]) -> list[_Pending]:
+    def _transact(self, live: list[Queued]) -> list[Queued]:
         """Run and commit `live` in one transaction; return those that are to be run again.
 
         Raises what the engine raised, also under an op: the op that finds a disk full need not be
@@ -252,7 +232,7 @@ class CommitQueue:
         """
         retry: RetryTransactionError | None = None
         for _ in range(RETRIES_MAX + 1):
-            at: _Pending | None = None
+            at: Queued | None = None
             ran = False
             try:
                 with self._meter.begin(self._engine, len(live)) as txn:
@@ -277,7 +257,7 @@ class CommitQueue:
         _fail_rest(live, f"{EXHAUSTED}: {retry}")
         return []
 
-    def _tell(self, batch: list[_Pending]) -> BaseException | None:
+    def _tell(self, batch: list[Queued]) -> BaseException | None:
         """Tell the callers of decided ops, in commit order; may be resumed by a second call.
 
         Returns what a `done` raised, a bug that no caller would hear of.
@@ -302,14 +282,14 @@ class CommitQueue:
             entry.op = _nothing  # an error of another op may keep this entry, not what it stored
             entry.told = True
             if entry.done is None:
-                _wake(entry)
+                entry.wake()
             else:
                 entry.error = None
         for wake in wakes:
             wake()
         return bug
 
-    def _hand_over(self, own: _Pending | None) -> None:
+    def _hand_over(self, own: Queued | None) -> None:
         """Drop what is done from the front of the queue and name a new leader, under the lock."""
         self._running = []
         self._leader_thread = 0
@@ -322,16 +302,16 @@ class CommitQueue:
             heir = callers[0]
             self._leader = heir
             if heir is not own:
-                _wake(heir)
+                heir.wake()
         elif queue:
             self._appoint_drain(own)
         else:
             self._leader = None
 
-    def _appoint_drain(self, own: _Pending | None) -> None:
+    def _appoint_drain(self, own: Queued | None) -> None:
         """Give the drain thread the lead, under the lock; `own` keeps it if no thread can start."""
         if self._drain is None:
-            drain = _Pending(_nothing)
+            drain = Queued(_nothing)
             drain.lock.acquire()
             thread = threading.Thread(
                 target=self._run_drain, args=(drain,), name="deltastore-commit", daemon=True
@@ -342,10 +322,10 @@ class CommitQueue:
                 self._leader = own
                 return
             self._drain, self._drain_thread = drain, thread
-        _wake(self._drain)  # before the lead: an interruption in between must not leave it asleep
+        self._drain.wake()  # before the lead: an interruption in between must not leave it asleep
         self._leader = self._drain
 
-    def _run_drain(self, drain: _Pending) -> None:
+    def _run_drain(self, drain: Queued) -> None:
         try:
             while True:
                 if self._leader is drain:
@@ -361,7 +341,7 @@ class CommitQueue:
             self._abandon(drain)
             raise
 
-    def _abandon(self, own: _Pending) -> None:
+    def _abandon(self, own: Queued) -> None:
         """Leave because of an exception, but not while another thread commits the op of `own`."""
         while True:
             if self._leader is own:
@@ -385,17 +365,7 @@ def _nothing(txn: Transaction) -> None:
     pass
 
 
-def _wake(sleeper: _Pending) -> None:
-    """Wake a caller or the drain thread, if it was not woken before and has not noticed yet.
-
-    One that was named leader may see so by itself, and lead before it is woken. Called by the
-    leader or under the queue's lock: no two threads may release at once.
-    """
-    if sleeper.lock.locked():
-        sleeper.lock.release()
-
-
-def _fail_rest(live: list[_Pending], message: str) -> None:
+def _fail_rest(live: list[Queued], message: str) -> None:
     for entry in live:
         if not entry.decided:
             entry.fail(EngineError(message))

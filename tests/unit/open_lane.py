@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from deltastore import DeltaStoreSaver, SnapshotBounds
+from deltastore.engine.api import Engine
 from deltastore.engine.memory import MemoryEngine, MemoryTransaction
 from deltastore.options import StoreOptions
 from deltastore.store import Store
@@ -38,7 +39,7 @@ class HookedEngine(MemoryEngine):
 class Open(Lane):
     """A lane on a store of its own, whose checkpoints and writes may be of a run."""
 
-    def __init__(self, engine: MemoryEngine | None = None, **bounds: Any) -> None:
+    def __init__(self, engine: Engine | None = None, **bounds: Any) -> None:
         options = StoreOptions(bounds=SnapshotBounds(**bounds)) if bounds else None
         self.store = Store(engine or MemoryEngine(), options)
         self.saver = DeltaStoreSaver.on_store(self.store)

@@ -8,7 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from deltastore import DeltaStoreSaver, SnapshotBounds, copying, directory, reclaim, retire, watch
+from deltastore import (
+    DeltaStoreSaver,
+    SnapshotBounds,
+    copying,
+    directory,
+    reclaim,
+    retire,
+    session,
+    watch,
+)
 from deltastore.engine.lmdb import LmdbEngine
 from deltastore.engine.memory import MemoryEngine
 from deltastore.errors import DeletedParentError, EngineError, InvalidArgumentError
@@ -272,6 +281,7 @@ def test_a_copy_whose_watch_was_taken_begins_again(
         with opened.engine.begin(write=True) as txn:
             watch.begin(txn, 1, 0)
 
+    monkeypatch.setattr(session, "_BACK_OFF_SECONDS_MAX", 0.0)
     with pytest.raises(EngineError, match="32 times"):
         opened.store.copy_thread("t", "again", progress=always)
     assert {1, 4} == opened.numbers()

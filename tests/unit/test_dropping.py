@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from deltastore import DeltaStoreSaver, SnapshotBounds, dropping, retention
+from deltastore import DeltaStoreSaver, SnapshotBounds, dropping, retention, session
 from deltastore.append import StaleError
 from deltastore.choosing import keep_newest, plan_thread
 from deltastore.dropping import StreamDrop
@@ -389,6 +389,7 @@ def test_a_thread_that_never_rests_is_given_up_on(monkeypatch: pytest.MonkeyPatc
 
     with monkeypatch.context() as patch:
         patch.setattr(dropping, "apply_steps", stale)
+        patch.setattr(session, "_BACK_OFF_SECONDS_MAX", 0.0)
         with pytest.raises(EngineError, match="32 times"):
             lane.saver.prune(["t"])
     assert 32 == len(attempts)

@@ -196,11 +196,9 @@ def is_generation(name: str) -> bool:
 
 def _holds_data(file: Path) -> bool:
     """Return whether anything was ever committed to a data file."""
-    with file.open("rb") as data:
-        raw = data.read(_META.size)
-    if len(raw) < _META.size:
-        return False  # creation was killed before it wrote the first page
-    page_bytes = int(_read_meta(file, raw, 0)[8])
+    page_bytes = os.sysconf("SC_PAGE_SIZE")
+    if file.stat().st_size <= 2 * page_bytes:
+        return False  # the meta pages of a creation, whole or not: it ended before it synced them
     return measure_claim(file) > 2 * page_bytes
 
 

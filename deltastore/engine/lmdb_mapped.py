@@ -9,7 +9,10 @@ they are mapped. Callers see to it that nothing is called while the map is being
 from __future__ import annotations
 
 import os
+import random
 import resource
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -18,7 +21,10 @@ import lmdb
 from deltastore.engine import lmdb_files as files
 from deltastore.engine import lmdb_journal as journal
 from deltastore.engine.api import EngineStat
+from deltastore.errors import EngineError
 
+_ATTEMPTS_MAX: Final = 24
+_PAUSE_SECONDS_MAX: Final = 0.2
 _ROOM_BYTES_LEAST: Final = 1 << 20  # less is as good as full: file systems keep some for themselves
 
 
@@ -132,6 +138,60 @@ class MappedGeneration:
             return not os.path.samestat(os.fstat(self._data), self._file.stat())
         except OSError:
             return True
+
+
+def attach(directory: Path, open_environment: Callable[[], lmdb.Environment]) -> lmdb.Environment:
+    """Open an environment whose lock region can be relied on.
+
+    The region, LMDB's part of lock.mdb, tells the number of the last commit. The first process to
+    open an environment makes it anew: as 0 to begin with. Killed before it has put the number in,
+    it leaves the 0 to those that wait to open; LMDB would then count its commits from 1 again on
+    top of either of the last two, overwrite pages in use, and lose what was acknowledged. So
+    whoever finds such a region closes the environment: the first to open it with nobody else
+    inside makes the region anew. An environment that is open for reading alone is never found
+    so: LMDB takes the number from the meta pages there.
+
+    Raises:
+        EngineError: Others keep the environment open all the while.
+    """
+    for attempt in range(_ATTEMPTS_MAX):
+        env = open_environment()
+        try:
+            if not _is_region_void(env):
+                return env
+        except BaseException:
+            env.close()
+            raise
+        env.close()
+        _pause(attempt)
+    raise EngineError(
+        f"{directory / files.READERS} was left half made by a process that was killed while it "
+        "opened the store, and others keep it open; end every process that uses the store"
+    )
+
+
+def _is_region_void(env: lmdb.Environment) -> bool:
+    """Return whether the lock region is behind the meta pages by more than a commit under way."""
+    newest = env.info()["last_txnid"]
+    try:
+        with env.begin() as txn:
+            known = txn.id()
+    except lmdb.ReadersFullError:
+        return False  # one made anew has no readers
+    behind = newest - known
+    if behind < 1 or (behind == 1 and known):
+        return False
+    # Once more while no other can write: a commit may be under way, or have died there.
+    with env.begin(write=True) as txn:
+        is_void: bool = txn.id() <= env.info()["last_txnid"]
+        txn.abort()
+    return is_void
+
+
+def _pause(attempt: int) -> None:
+    """Wait for others that found the same to close it too, each for another while."""
+    longest = min(_PAUSE_SECONDS_MAX, 0.001 * 2.0**attempt)
+    time.sleep(random.uniform(0, longest))  # noqa: S311 - to keep openers apart
 
 
 def has_room(data: int, page_bytes: int) -> bool:

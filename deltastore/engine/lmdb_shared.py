@@ -31,7 +31,7 @@ from deltastore.engine.api import EngineStat
 from deltastore.engine.gate import Gate
 from deltastore.engine.limits import file_bytes_max
 from deltastore.engine.lmdb_errors import convert, file_full
-from deltastore.engine.lmdb_mapped import NOBODY, Holder, MappedGeneration
+from deltastore.engine.lmdb_mapped import NOBODY, Holder, MappedGeneration, attach
 from deltastore.errors import DeltaStoreError, StoreFullError
 from deltastore.options import EngineDurability
 
@@ -304,12 +304,12 @@ class SharedEnvironment:
                 )
             else:
                 files.measure_claim(directory / files.DATA)
-            if self._lock is not None:
-                files.share_lock(self._lock)
             self.was_mapped = True
             self._limit_map(os.fstat(descriptor).st_size)
-            env = self.map(directory, self.map_bytes)
+            env = attach(directory, lambda: self.map(directory, self.map_bytes))
             try:
+                if self._lock is not None:
+                    files.share_lock(self._lock)  # not earlier: see `attach`
                 events.cleared(self.path, env.reader_check())
                 mapped = MappedGeneration(env, directory, descriptor)
                 events.opened(self.path, mapped, self.durability)

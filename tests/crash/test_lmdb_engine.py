@@ -849,6 +849,26 @@ def test_a_lost_file_is_never_replaced_by_an_empty_store(where: Path) -> None:
     engine.close()
 
 
+@pytest.mark.parametrize("kept", [[], [0], [0, 1], [0, 8], [8, 9], list(range(8, 16)), [15]])
+def test_a_creation_torn_by_a_power_cut_is_taken_up(where: Path, kept: list[int]) -> None:
+    """Any sectors of its two meta pages may be missing; nothing was ever stored there."""
+    engine = LmdbEngine(where)
+    fill(engine, {})
+    engine.close()
+    data = data_file(where)
+    whole = data.read_bytes()
+    sector = 2 * PAGE // 16
+    torn = bytearray(2 * PAGE)
+    for number in kept:
+        torn[number * sector : (number + 1) * sector] = whole[number * sector :][:sector]
+    data.write_bytes(torn)
+    (where / lmdb_files.CURRENT).unlink()
+    engine = LmdbEngine(where)
+    fill(engine, {b"a": b"1"})
+    assert {b"a": b"1"} == read_all(engine)
+    engine.close()
+
+
 def test_a_creation_killed_anywhere_is_taken_up(where: Path, tmp_path: Path) -> None:
     """A process killed in its first second must not leave a path nobody can use."""
     steps = 0

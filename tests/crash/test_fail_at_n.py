@@ -164,9 +164,10 @@ def test_every_failure_of_the_first_call_on_a_new_store() -> None:
     assert 10 < calls
 
 
-@pytest.mark.parametrize("name", ["put a child", "write", "delete"])
-def test_every_failure_on_disk(name: str, tmp_path: Any) -> None:
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_every_failure_on_disk(name: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """LMDB undoes what the memory engine never began."""
+    monkeypatch.setattr(reclaim, "RECORDS_MAX", 7)
     engine = filled()
     numbers = count()
 

@@ -28,10 +28,12 @@ from bench.figures_bytes import TARGETS, measure_bytes
 from bench.figures_cpu import measure_head, measure_list, measure_overhead, measure_walk
 from bench.figures_retention import measure_copy, measure_prune
 from bench.figures_table import HEADING, Result, lines_of
+from bench.figures_written import measure_written
 from deltastore.format.crc import IMPLEMENTATION
 
 SEED: Final = 1
 _TIMES: Final = 3  # times --turns: turns of the head's thread, supersteps of the overhead's
+_RECORDS: Final = 20  # times --turns: records beside which bytes of commits are measured
 _PACKAGES: Final = ("lmdb", "zstandard", "ormsgpack", "langgraph", "langgraph-checkpoint")
 
 Measure = Callable[[Sequence[Turn], int], Result]
@@ -47,6 +49,7 @@ FIGURES: Final[Mapping[str, Measure]] = {
     "walk": lambda long, turns: measure_walk(long[:turns]),
     "prune": lambda long, _turns: measure_prune(long),
     "copy": lambda long, _turns: measure_copy(long),
+    "written": lambda long, turns: measure_written(long, _RECORDS * turns),
 }
 """Measurements by name; each is given three times as many turns as asked for, and the number."""
 

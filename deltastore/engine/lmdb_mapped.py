@@ -176,8 +176,8 @@ def _is_region_void(env: lmdb.Environment) -> bool:
     try:
         with env.begin() as txn:
             known = txn.id()
-    except lmdb.ReadersFullError:
-        return False  # one made anew has no readers
+    except (lmdb.ReadersFullError, lmdb.MapResizedError):
+        return False  # others read, or have just grown the file, so they found it as it should be
     behind = newest - known
     if behind < 1 or (behind == 1 and known):
         return False

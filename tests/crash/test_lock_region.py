@@ -15,7 +15,7 @@ import lmdb
 import pytest
 
 from deltastore.engine import lmdb_files as files
-from deltastore.engine import lmdb_mapped
+from deltastore.engine import lmdb_mapped, lmdb_shared
 from deltastore.engine.lmdb import LmdbEngine
 from deltastore.engine.lmdb_structure import walk_structure
 from deltastore.errors import EngineError
@@ -126,3 +126,38 @@ def test_a_commit_under_way_is_no_damage(
     assert read_all(engine)[b"last"] == b"3"
     engine.close()
     opener.kill()
+
+
+@pytest.mark.parametrize("error", [lmdb.ReadersFullError, lmdb.MapResizedError])
+def test_what_others_do_meanwhile_is_for_the_first_transaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[lmdb.Error]
+) -> None:
+    """It mends both; an opening that raised them would fail for what is no fault."""
+    path = tmp_path / "store"
+    pairs = filled(path, 2)
+    real, raised = lmdb_mapped.attach, []
+
+    class Busy:
+        """An environment whose first transaction cannot begin."""
+
+        def __init__(self, env: lmdb.Environment) -> None:
+            self.env = env
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.env, name)
+
+        def begin(self, **how: Any) -> Any:
+            raised.append(how)
+            raise error("for once")
+
+    def attach(directory: Path, open_environment: Any) -> Any:
+        def opened() -> Any:
+            return Busy(open_environment())
+
+        return real(directory, opened).env  # type: ignore[attr-defined]  # what stands in has it
+
+    monkeypatch.setattr(lmdb_shared, "attach", attach)
+    engine = LmdbEngine(path)
+    assert pairs == read_all(engine)
+    assert [{}] == raised
+    engine.close()

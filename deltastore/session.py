@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Final, TypeVar
 
 from deltastore import directory, reclaim, watch
+from deltastore.backoff import back_off
 from deltastore.commit import CommitQueue
 from deltastore.decoded import Caches
 from deltastore.directory import Stream
@@ -168,8 +168,7 @@ class Session:
     def back_off(self, attempt: int) -> None:
         """Wait before a maintenance call starts again, so that one of several gets through."""
         if attempt:
-            longest = min(_BACK_OFF_SECONDS_MAX, 0.005 * 2.0**attempt)
-            time.sleep(random.uniform(0, longest))  # noqa: S311 - to keep callers apart
+            back_off(attempt, first_seconds=0.005, seconds_max=_BACK_OFF_SECONDS_MAX)
 
 
 def _nothing_waits(_: str | None) -> None:

@@ -9,15 +9,14 @@ they are mapped. Callers see to it that nothing is called while the map is being
 from __future__ import annotations
 
 import os
-import random
 import resource
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
 
 import lmdb
 
+from deltastore.backoff import back_off
 from deltastore.engine import lmdb_files as files
 from deltastore.engine import lmdb_journal as journal
 from deltastore.engine.api import EngineStat
@@ -162,8 +161,8 @@ def attach(directory: Path, open_environment: Callable[[], lmdb.Environment]) ->
         except BaseException:
             env.close()
             raise
-        env.close()
-        _pause(attempt)
+        env.close()  # and wait for others that found the same to do so too
+        back_off(attempt, first_seconds=0.001, seconds_max=_PAUSE_SECONDS_MAX)
     raise EngineError(
         f"{directory / files.READERS} was left half made by a process that was killed while it "
         "opened the store, and others keep it open; end every process that uses the store"
@@ -186,12 +185,6 @@ def _is_region_void(env: lmdb.Environment) -> bool:
         is_void: bool = txn.id() <= env.info()["last_txnid"]
         txn.abort()
     return is_void
-
-
-def _pause(attempt: int) -> None:
-    """Wait for others that found the same to close it too, each for another while."""
-    longest = min(_PAUSE_SECONDS_MAX, 0.001 * 2.0**attempt)
-    time.sleep(random.uniform(0, longest))  # noqa: S311 - to keep openers apart
 
 
 def has_room(data: int, page_bytes: int) -> bool:

@@ -10,13 +10,13 @@ Injects nothing below the seam: torn pages and full disks are for the tests of o
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from os import PathLike
 from types import TracebackType
 
 from deltastore.engine.api import Engine, EngineStat, Pair, Transaction
-from deltastore.errors import EngineError
+from deltastore.errors import DeltaStoreError, EngineError
 from deltastore.plans import BackupReport, Progress, VacuumReport, no_progress
 
 
@@ -45,6 +45,20 @@ class FailingEngine:
             if self.calls == self._fail_at:
                 self.has_failed = True
                 raise EngineError(f"injected failure: {what}, call {self.calls}")
+
+    def fails(self, work: Callable[[], object]) -> bool:
+        """Run `work`; return whether the failure was met and reached its caller.
+
+        Raises:
+            AssertionError: It was swallowed, or another error came in its place.
+        """
+        raised = ""
+        try:
+            work()
+        except DeltaStoreError as error:
+            raised = str(error)
+        assert self.has_failed == (f"call {self._fail_at}" in raised), raised
+        return self.has_failed
 
     @property
     def key_bytes_max(self) -> int:

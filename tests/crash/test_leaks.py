@@ -11,7 +11,7 @@ import pytest
 from deltastore import DeltaStoreSaver
 from deltastore.testing import Caller, Lane
 
-STORES = 60
+STORES = 200
 
 
 def held(where: Path, others: set[threading.Thread]) -> tuple[int, list[str], int]:
@@ -38,7 +38,7 @@ def use(saver: DeltaStoreSaver, *, asynchronous: bool) -> None:
     caller.close()
 
 
-@pytest.mark.damaged  # so many stores need not be verified each
+@pytest.mark.damaged  # 200 stores need not be verified each
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 def test_opening_and_closing_many_stores_leaks_nothing(tmp_path: Path, asynchronous: bool) -> None:
     """A server that opens a store per tenant runs for months; one descriptor each would end it."""

@@ -78,12 +78,12 @@ def test_the_region_of_a_killed_opener_is_made_anew(
     opener = half_open(path, offset)
     pauses: list[int] = []
 
-    def pause(attempt: int) -> None:
+    def pause(attempt: int, **_: float) -> None:
         if not pauses:
             opener.kill()
         pauses.append(attempt)
 
-    monkeypatch.setattr(lmdb_mapped, "_pause", pause)
+    monkeypatch.setattr(lmdb_mapped, "back_off", pause)
     reader = LmdbEngine(path, read_only=True)
     assert pairs == read_all(reader)  # LMDB itself knows of the 0 where nothing is written
     reader.close()
@@ -104,7 +104,7 @@ def test_a_region_that_others_keep_is_an_error(
     path = tmp_path / "store"
     pairs = filled(path, 5)
     opener = half_open(path, offset)
-    monkeypatch.setattr(lmdb_mapped, "_pause", lambda attempt: None)
+    monkeypatch.setattr(lmdb_mapped, "back_off", lambda attempt, **_: None)
     engine = LmdbEngine(path)
     with pytest.raises(EngineError, match=r"lock\.mdb was left half made"):
         read_all(engine)
@@ -120,7 +120,7 @@ def test_a_commit_under_way_is_no_damage(
     path = tmp_path / "store"
     pairs = filled(path, 5)
     opener = half_open(path, offset, 4)
-    monkeypatch.setattr(lmdb_mapped, "_pause", lambda attempt: pytest.fail("it waits"))
+    monkeypatch.setattr(lmdb_mapped, "back_off", lambda attempt, **_: pytest.fail("it waits"))
     engine = LmdbEngine(path)
     assert pairs[b"last"] == b"4"
     assert read_all(engine)[b"last"] == b"3"

@@ -9,9 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from deltastore import ancestry, directory, log, watch
+from deltastore import ancestry, directory, log, rowcoding, watch
 from deltastore.decoded import StoredWrites
-from deltastore.errors import DeletedParentError, PrunedCheckpointError
+from deltastore.errors import (
+    CorruptionError,
+    DecryptionError,
+    DeletedParentError,
+    PrunedCheckpointError,
+)
 from deltastore.format import frame, keys, layout
 from deltastore.format.entries import ThreadEntry
 from deltastore.format.header import Header, Slot
@@ -82,15 +87,36 @@ def store_checkpoint(
     # In key order: LMDB fills a page to its end only where nothing is put before its last key.
     # An anchor is written again at the next prune, so nothing may be coded against it.
     base = None if prepared.parent is not None and prepared.parent.is_anchor else prepared.parent
-    log.put_header(reader, cid, header_with(header, slots), base)
+    header = header_with(header, slots)
+    log.put_header(reader, cid, header, base)
     for ordinal, own in enumerate(prepared.own):
         if own.record is not None:
-            log.put_value(reader, cid, ordinal, _shared(prepared, own, written))
+            log.put_value(reader, cid, ordinal, _shared(reader, prepared, own, written))
+    _code_early_writes(reader, prepared, header)
     directory.touch(reader.txn, entry, minute)
 
 
+def _code_early_writes(reader: StreamReader, prepared: PreparedCheckpoint, header: Header) -> None:
+    """Code writes that came before their checkpoint against the values that it stores whole."""
+    if not any(rowcoding.is_base(own.loaded.typed, own.record) for own in prepared.own):
+        return
+    try:
+        early = reader.own_writes(prepared.cid)
+    except (CorruptionError, DecryptionError):
+        return  # of another key, or damaged, which it still is for whoever reads it
+    for suffix, record in early:
+        if rowcoding.is_worth_it(record.rows):
+            rows = rowcoding.code_on_own(reader, prepared.cid, header, record.rows)
+            if rows != record.rows:
+                key = keys.writes_key(reader.stream.prefix, prepared.cid, suffix)
+                log.put_writes(reader, key, record._replace(rows=rows))
+
+
 def _shared(
-    prepared: PreparedCheckpoint, own: OwnValue, written: Sequence[StoredWrites]
+    reader: StreamReader,
+    prepared: PreparedCheckpoint,
+    own: OwnValue,
+    written: Sequence[StoredWrites],
 ) -> ValueRecord:
     """Return a value's record, without what the parent's writes hold of it.
 
@@ -107,20 +133,24 @@ def _shared(
     if value is None or value != own.supersedes or record.base.cid != value.cid:
         return record
     assert prepared.header.parent is not None
-    extension = _extension(prepared.header.parent, written, own.channel)
+    extension = _extension(reader, prepared.header.parent, parent.header, written, own.channel)
     return (extension and shared(record, own.base_size, extension)) or record
 
 
-def _extension(parent: bytes, written: Sequence[StoredWrites], channel: str) -> Extension | None:
-    """Return the elements that a checkpoint's writes of a channel add, where the reducer appends.
-
-    Writes that are deltas themselves do not count, so that rebuilding a value does not nest.
-    """
+def _extension(
+    reader: StreamReader,
+    parent: bytes,
+    header: Header,
+    written: Sequence[StoredWrites],
+    channel: str,
+) -> Extension | None:
+    """Return the elements that a checkpoint's writes of a channel add where it appends."""
     rows = [
-        (Source(parent, suffix, row.idx), row.data)
+        (Source(parent, suffix, row.idx), data)
         for suffix, record in written
         for row in record.rows
-        if row.channel == channel and row.type == "msgpack" and row.base is None and row.idx >= 0
+        if row.channel == channel and row.type == "msgpack" and row.idx >= 0
+        if (data := rowcoding.row_data(reader, parent, header, row)) is not None
     ]
     if not 0 < len(rows) <= _SOURCES_MAX:
         return None

@@ -58,6 +58,7 @@ def mend_stream(
     mending.lost.update(forced)
     mending.judge()
     mending.free_children()
+    mending.free_sources()
     mending.drop()
     mending.put_gaps()
     mending.note_runs()
@@ -196,6 +197,17 @@ class _Mending:
                 if ordinal not in node.values:
                     record = ValueRecord(typed.type, node.depth, None, typed.data)
                     log.put_value(reader, cid, ordinal, record)
+
+    def free_sources(self) -> None:
+        """Store whole what stays of the writes of what goes, and is coded against its values."""
+        for cid, suffix in sorted(self.sources):
+            key = keys.writes_key(self.reader.stream.prefix, cid, suffix)
+            record = self.reader.txn.get(key) if cid in self.lost else None
+            if record is not None:
+                found = self.reader.decode_writes(key, record, cid)
+                if any(row.base is not None for row in found.rows):
+                    rows = whole_rows(self.reader, self.values, cid, found)
+                    log.put_writes(self.reader, key, found._replace(rows=rows))
 
     def drop(self) -> None:
         """Delete what goes."""

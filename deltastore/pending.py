@@ -9,22 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from deltastore import ancestry, directory, log, tasks
+from deltastore import ancestry, directory, log, rowcoding, tasks
 from deltastore.append import StaleError
-from deltastore.format import delta, frame
+from deltastore.format import frame
 from deltastore.format import writes as writes_format
 from deltastore.format.entries import ThreadEntry
-from deltastore.format.header import Header
-from deltastore.format.writes import Row, RowBase, WritesRecord
+from deltastore.format.writes import Row, WritesRecord
 from deltastore.ids import cid_from_id
 from deltastore.log import StreamReader
-from deltastore.types import Typed
 from deltastore.values import Values
-
-_DELTA_BYTES_MIN: Final = 1_024  # a smaller base lies inline
-_DELTA_OVERHEAD: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,39 +38,29 @@ class NewWrites:
 class PreparedWrites(NamedTuple):
     """What `apply_writes` needs: the rows, and the checksum of the header they are coded against.
 
-    The checksum is None where no row is a delta.
+    The checksum is None where no row is a delta. `is_early` tells of writes whose checkpoint is not
+    there: once it is, they may be coded against it.
     """
 
     rows: Sequence[Row]
     coded_against: int | None
+    is_early: bool = False
 
 
 def prepare_writes(reader: StreamReader | None, values: Values, new: NewWrites) -> PreparedWrites:
-    """Code large writes against what their checkpoint shows."""
-    if reader is None or max(len(row.data) for row in new.rows) < _DELTA_BYTES_MIN:
+    """Code writes against what their checkpoint shows: first what it brought itself."""
+    if not rowcoding.is_worth_it(new.rows):
         return PreparedWrites(new.rows, None)
     cid = cid_from_id(new.checkpoint_id)
-    entry = reader.entry(cid)
-    if entry is None or entry.is_anchor:
+    entry = None if reader is None else reader.entry(cid)
+    if reader is None or entry is None:
+        return PreparedWrites(new.rows, None, is_early=True)
+    if entry.is_anchor:
         return PreparedWrites(new.rows, None)
-    rows = [_code_row(reader, values, entry.header, row) for row in new.rows]
+    rows = rowcoding.code_on_own(reader, cid, entry.header, new.rows)
+    rows = rowcoding.code_at_hand(reader, values, entry.header.slots, rows)
     coded = any(row.base is not None for row in rows)
     return PreparedWrites(rows, entry.checksum if coded else None)
-
-
-def _code_row(reader: StreamReader, values: Values, header: Header, row: Row) -> Row:
-    """Code one write as a delta to the largest value of its type at hand, where that halves it."""
-    size = len(row.data)
-    if size < _DELTA_BYTES_MIN:
-        return row
-    found = values.largest_at_hand(reader, Typed(row.type, row.data), header.slots)
-    if found is None:
-        return row
-    channel, _, loaded = found
-    body = delta.diff(loaded.typed.data, row.data)
-    if len(body) + len(channel) + _DELTA_OVERHEAD > size // 2:
-        return row
-    return row._replace(base=RowBase(channel, loaded.digest), data=body)
 
 
 def apply_writes(
@@ -95,7 +80,7 @@ def apply_writes(
     """
     cid = cid_from_id(new.checkpoint_id)
     raw = reader.raw_header(cid) or reader.raw_anchor(cid)
-    rows, coded_against = prepared
+    rows, coded_against = prepared.rows, prepared.coded_against
     if coded_against is not None and (raw is None or frame.checksum(raw) != coded_against):
         raise StaleError
     task = tasks.find_task(reader, cid, new.task_id, make_secret=True)

@@ -9,7 +9,7 @@ Bytes of values are cached, never decoded objects. Nothing here writes.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -229,29 +229,16 @@ class Values:
 
         A call that carries the state resembles the state. Cost: as `plan`, if one is at hand.
         """
-        found = self.largest_at_hand(reader, typed, slots)
+        found = largest_like(typed, self.at_hand_of(reader, slots))
         if found is None:
             return None
         return self._against(reader, _whole(typed, depth), found.loaded, found.ref, depth)
 
-    def largest_at_hand(
-        self, reader: StreamReader, typed: Typed, slots: Mapping[str, Slot]
-    ) -> AtHand | None:
-        """Return the largest value that is shown and at hand, and that `typed` may resemble."""
-        size = len(typed.data)
-        best: AtHand | None = None
-        for channel, slot in slots.items():
-            if slot.value is None:
-                continue
-            loaded = self.at_hand(reader, slot.value)
-            if loaded is None or loaded.typed.type != typed.type:
-                continue
-            # A small base cannot halve a large value, and a far larger one rarely resembles it.
-            if size // 4 <= len(loaded.typed.data) <= 4 * size and (
-                best is None or len(loaded.typed.data) > len(best.loaded.typed.data)
-            ):
-                best = AtHand(channel, slot.value, loaded)
-        return best
+    def at_hand_of(self, reader: StreamReader, slots: Mapping[str, Slot]) -> list[AtHand]:
+        """Return the values shown that are at hand."""
+        refs = [(channel, slot.value) for channel, slot in slots.items() if slot.value is not None]
+        found = [(channel, ref, self.at_hand(reader, ref)) for channel, ref in refs]
+        return [AtHand(channel, ref, at) for channel, ref, at in found if at is not None]
 
     def point(self, reader: StreamReader, cid: bytes, ordinal: int, depth: int) -> ValueRecord:
         """Return the record that stores a value anew as a snapshot point: a run, or the whole."""
@@ -324,6 +311,21 @@ class Values:
         return (bounds.updates is not None and updates >= bounds.updates) or (
             bounds.supersteps is not None and supersteps >= bounds.supersteps
         )
+
+
+def largest_like(typed: Typed, found: Iterable[AtHand]) -> AtHand | None:
+    """Return the largest value that another may resemble: of its type, and of about its size.
+
+    A small base cannot halve a large value, and a far larger one rarely resembles it.
+    """
+    size = len(typed.data)
+    alike = [
+        one
+        for one in found
+        if one.loaded.typed.type == typed.type
+        and size // 4 <= len(one.loaded.typed.data) <= 4 * size
+    ]
+    return max(alike, key=lambda one: len(one.loaded.typed.data), default=None)
 
 
 def _whole(typed: Typed, depth: int) -> Loaded:

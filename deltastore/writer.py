@@ -163,7 +163,9 @@ class Writer:
 
         def op(txn: Transaction) -> None:
             entry, reader = self._open(txn, new, cipher)
-            prepared = ready or pending.prepare_writes(reader, self._values, new)
+            prepared = ready
+            if prepared is None or prepared.is_early:
+                prepared = pending.prepare_writes(reader, self._values, new)
             pending.apply_writes(entry, reader, new, prepared, this_minute())
 
         return op, _nothing

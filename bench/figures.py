@@ -24,6 +24,7 @@ from time import perf_counter, thread_time
 from typing import Any, Final
 
 from bench.conversations import Turn, get_turns
+from bench.figures_alone import measure_alone
 from bench.figures_bytes import TARGETS, measure_bytes
 from bench.figures_cpu import measure_head, measure_list, measure_overhead, measure_walk
 from bench.figures_retention import measure_copy, measure_prune
@@ -33,7 +34,7 @@ from deltastore.format.crc import IMPLEMENTATION
 
 SEED: Final = 1
 _TIMES: Final = 3  # times --turns: turns of the head's thread, supersteps of the overhead's
-_RECORDS: Final = 20  # times --turns: records beside which bytes of commits are measured
+_RECORDS: Final = 20  # times --turns: records beside which commits are measured
 _PACKAGES: Final = ("lmdb", "zstandard", "ormsgpack", "langgraph", "langgraph-checkpoint")
 
 Measure = Callable[[Sequence[Turn], int], Result]
@@ -50,6 +51,7 @@ FIGURES: Final[Mapping[str, Measure]] = {
     "prune": lambda long, _turns: measure_prune(long),
     "copy": lambda long, _turns: measure_copy(long),
     "written": lambda long, turns: measure_written(long, _RECORDS * turns),
+    "alone": lambda long, turns: measure_alone(long[:turns], _RECORDS * turns),
 }
 """Measurements by name; each is given three times as many turns as asked for, and the number."""
 

@@ -31,7 +31,7 @@ def measure_written(turns: Sequence[Turn], records: int) -> Result:
     """Measure one conversation alone, then `CONVERSATIONS` at once, beside `records` records."""
     with tempfile.TemporaryDirectory(prefix="figures-") as scratch:
         directory = Path(scratch) / "store"
-        held = _fill(directory, turns, records)
+        held = fill_store(directory, turns, records)
         with DeltaStoreSaver(directory) as saver:
             alone = _Written(saver)
             asyncio.run(_converse(saver, [_chat("alone", turns, CONVERSATIONS)], alone))
@@ -80,7 +80,8 @@ def _chat(name: str, turns: Sequence[Turn], length: int) -> Iterator[Call]:
     return chat.calls(list(islice(cycle(turns), length)))
 
 
-def _fill(directory: Path, turns: Sequence[Turn], records: int) -> int:
+def fill_store(directory: Path, turns: Sequence[Turn], records: int) -> int:
+    """Make a store of short conversations with at least `records` records; return how many."""
     with DeltaStoreSaver(directory, durability="normal") as saver:
         for number in count():
             for call in _chat(f"other {number}", turns[number % len(turns) :], _OTHERS_TURNS):

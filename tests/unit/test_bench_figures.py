@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 
-from bench import figures, figures_bytes, figures_cpu
+from bench import figures, figures_alone, figures_bytes, figures_cpu
 from bench.conversations import get_turns
+from bench.figures_alone import Recording, apply_bare, open_bare, record_conversation, scan_store
 from bench.figures_puts import Call, Chat, Put, Writes
+from bench.figures_written import fill_store
 from bench.workloads import WORKLOADS
+from deltastore import DeltaStoreSaver
+from deltastore.engine.api import KEYS_END
+from deltastore.engine.lmdb import LmdbEngine
+from deltastore.engine.memory import MemoryEngine
+from deltastore.store import Store
 
 
 class Recorder(InMemorySaver):
@@ -82,6 +91,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Any:
     file = tmp_path_factory.mktemp("figures") / "report.json"
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(figures_cpu, "ROUNDS", 2)
+        patched.setattr(figures_alone, "ROUNDS", 2)
         assert 0 == figures.main(["--turns", "10", "--json", str(file)])
     return json.loads(file.read_text())
 
@@ -124,6 +134,54 @@ def test_cpu_figures_are_taken_over_as_much_as_they_claim(report: Any) -> None:
     near, far = results["head"]["counts"].values()
     assert near["seed_bytes"] > 0 or near["writes"] == sum(1 + len(t.replies) for t in turns)
     assert {"writes": 60, "seed_bytes": 0} == far
+
+
+def test_bare_transactions_leave_what_the_calls_left(tmp_path: Path) -> None:
+    """Bare LMDB that stored less than the calls did would be no measure of them.
+
+    15 turns are two blocks. The calls delete nothing by themselves, so a thread goes too.
+    """
+    turns, _ = get_turns(15, path=None, seed=1)
+    store, bare = tmp_path / "store", tmp_path / "bare"
+    held = fill_store(store, turns, 50)
+    shutil.copytree(store, bare)
+    recorded = record_conversation(store, turns)
+    pairs = scan_store(store)
+    with open_bare(bare) as environment:
+        for transactions in recorded.transactions:
+            apply_bare(environment, transactions)
+    assert pairs == scan_store(bare)
+    engine = Recording(LmdbEngine(store))
+    with DeltaStoreSaver.on_store(Store(engine)) as saver:
+        saver.delete_thread("other 0")
+    with open_bare(bare) as environment:
+        apply_bare(environment, engine.take())
+    left = scan_store(store)
+    assert left == scan_store(bare)
+    assert len(left) < len(pairs)
+    supersteps = sum(1 + len(turn.replies) for turn in turns)
+    assert supersteps == recorded.supersteps
+    assert [10, 5] == [len(block) for block in recorded.blocks]
+    assert 2 * supersteps + 15 == sum(map(len, recorded.transactions))
+    assert held + 2 * supersteps + 15 <= len(pairs)
+
+
+def test_recorded_transactions_are_those_that_took_effect() -> None:
+    """A transaction that is undone and run again, as when the map is full, must count once."""
+    engine = Recording(MemoryEngine())
+    with pytest.raises(ValueError, match="undone"), engine.begin(write=True) as transaction:
+        transaction.put(b"a", b"undone")
+        raise ValueError("undone")
+    with engine.begin(write=True) as transaction:
+        for key in (b"a", b"b", b"c", b"d"):
+            transaction.put(key, b"1")
+        assert transaction.delete(b"b")
+        assert 2 == transaction.delete_range(b"b", b"z", limit=2)
+    with engine.begin(write=False) as transaction:
+        assert [(b"a", b"1")] == transaction.scan(b"", KEYS_END)
+    puts = [(key, b"1") for key in (b"a", b"b", b"c", b"d")]
+    assert [[*puts, (b"b", None), (b"c", None), (b"d", None)]] == engine.take()
+    assert [] == engine.take()
 
 
 def test_arguments_that_cannot_be_used_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -158,7 +158,7 @@ class Store(Inspecting, Leasing, Upkeep):
         self._sweeper.note_use()
 
     def is_instant(self, new: NewCheckpoint | NewWrites) -> bool:
-        """Whether `submit` of this write would read next to nothing and wait for nothing."""
+        """Whether `submit` of this write would wait for nothing, and read a header at most."""
         if not self._session.is_ready or not self._writer.is_small(new, 0):
             return False
         return self._backlog is None or self._backlog.has_room(new)

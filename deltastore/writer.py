@@ -26,7 +26,7 @@ Done = Callable[[BaseException | None], Wake | None]
 Prepared = tuple[Callable[[Transaction], Any], Callable[[Any], None]]  # operation, after its commit
 
 ATTEMPTS_MAX: Final = 32
-_SMALL_BYTES_MAX: Final = 1_024
+_SMALL_BYTES_MAX: Final = 16_384
 
 
 class _Stored(NamedTuple):

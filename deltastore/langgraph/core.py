@@ -16,6 +16,7 @@ from deltastore.langgraph.ahead import BYTES_MAX, CHECKPOINTS_MAX, ReadAhead, Wa
 from deltastore.langgraph.channels import check_reducers
 from deltastore.langgraph.configs import Target
 from deltastore.langgraph.mailbox import Mailbox
+from deltastore.langgraph.pace import Pace
 from deltastore.langgraph.serde import Coder
 from deltastore.langgraph.tuples import tuple_of
 from deltastore.pending import NewWrites
@@ -42,8 +43,8 @@ class Core:
         self._executor: ThreadPoolExecutor | None = None
         self._closed = False
         self._lock = threading.Lock()
-        self._mailboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, Mailbox]
-        self._mailboxes = WeakKeyDictionary()
+        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[Mailbox, Pace]]
+        self._loops = WeakKeyDictionary()
 
     def _submit(self, call: Callable[[], T]) -> Future[T]:
         """Hand a call to the saver's threads, which start with the first one."""
@@ -102,15 +103,16 @@ class Core:
             self._ahead.note(key, cipher, found, version)
         return result
 
-    async def commit(self, make: Callable[[], Made], *, is_light: bool) -> Any:
+    async def commit(self, make: Callable[[], Made], *, is_light: Callable[[], bool]) -> Any:
         """Make a write and wait for its commit; return what it was made with.
 
-        On the loop only what takes no time to speak of; the rest on a thread of the saver's own.
+        Whether it is light is found out on the loop, and what is light is made there: a few calls
+        in each pass. The rest is made on a thread of the saver's own.
         """
         self.store.check()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-        mailbox = self._mailbox(loop)
+        mailbox, pace = self._of_loop(loop)
 
         def submit(new: NewCheckpoint | NewWrites | None, cipher: Cipher | None, told: Any) -> None:
             def done(error: BaseException | None) -> Wake:
@@ -127,7 +129,9 @@ class Core:
             except BaseException as error:  # noqa: BLE001 - it goes to the caller
                 mailbox.put(future, None, error)()
 
-        if not is_light:
+        await pace.turn(loop)
+        self.store.check()  # it may have been closed meanwhile
+        if not is_light():
             self._submit(lambda: work(make))
             return await future
         made = make()
@@ -139,9 +143,12 @@ class Core:
             self._submit(lambda: work(lambda: made))
         return await future
 
-    def _mailbox(self, loop: asyncio.AbstractEventLoop) -> Mailbox:
+    def _of_loop(self, loop: asyncio.AbstractEventLoop) -> tuple[Mailbox, Pace]:
         with self._lock:
-            found = self._mailboxes.get(loop)
+            found = self._loops.get(loop)
             if found is None:
-                found = self._mailboxes[loop] = Mailbox()
+                # One that was closed while calls waited is referred to by what they waited for.
+                for closed in [other for other in self._loops if other.is_closed()]:
+                    del self._loops[closed]
+                found = self._loops[loop] = Mailbox(), Pace()
             return found

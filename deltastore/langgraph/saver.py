@@ -198,7 +198,9 @@ class DeltaStoreSaver(LeaseMixin, UpkeepMixin):
 
         result: RunnableConfig = await self._core.commit(
             make,
-            is_light=is_quick(self.serde) and is_light_put(checkpoint, metadata, new_versions),
+            is_light=lambda: (
+                is_quick(self.serde) and is_light_put(checkpoint, metadata, new_versions)
+            ),
         )
         return result
 
@@ -233,7 +235,7 @@ class DeltaStoreSaver(LeaseMixin, UpkeepMixin):
             new, coder = new_writes(self.serde, config, writes, task_id, task_path)
             return new if new.rows else None, coder.cipher, None
 
-        await self._core.commit(make, is_light=is_quick(self.serde) and is_light((writes,)))
+        await self._core.commit(make, is_light=lambda: is_quick(self.serde) and is_light((writes,)))
 
     # -- reading ----------------------------------------------------------------------------
 

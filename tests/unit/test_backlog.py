@@ -30,7 +30,7 @@ from deltastore.store import Store
 from deltastore.testing import Caller, Lane
 from deltastore.testing.faults import FailingEngine
 
-BIG = ["a line of text, the same again and again"] * 100
+BIG = ["a line of text, the same again and again"] * 2_000  # over 16 KiB: prepared in a view
 
 
 class Relaxed(Lane):

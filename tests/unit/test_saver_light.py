@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from typing import Any
+from typing import Any, ClassVar
 from uuid import uuid4
 
 import pytest
@@ -14,6 +14,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from deltastore import DeltaStoreSaver
 from deltastore.engine.memory import MemoryEngine, MemoryTransaction
+from deltastore.langgraph.light import is_light
 from deltastore.langgraph.mailbox import Mailbox
 from deltastore.store import Store
 from deltastore.testing import make_checkpoint, make_config
@@ -31,15 +32,41 @@ class RecordingEngine(MemoryEngine):
         return super().begin(write=write, scope=scope)
 
 
-@pytest.mark.parametrize("kind", ["light", "long", "many", "unknown"])
+class Changing:
+    """As a value that another thread changes while it is looked into."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, owner: dict[str, Any]) -> None:
+        self._owner = owner
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "__dict__":
+            owner = object.__getattribute__(self, "_owner")
+            owner[str(len(owner))] = None
+            return {}
+        return object.__getattribute__(self, name)
+
+
+def test_what_another_thread_changes_is_not_light() -> None:
+    """Looking into it must not be what fails."""
+    owner: dict[str, Any] = {}
+    owner["changing"] = Changing(owner)
+    owner["other"] = None
+    assert not is_light([owner])
+    assert 3 == len(owner)
+
+
+@pytest.mark.parametrize("kind", ["light", "chat", "long", "many", "unknown"])
 def test_what_is_light_is_serialized_on_the_loop(
     monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """To hand it to a thread takes longer. The engine is on no account used there."""
     values: dict[str, Any] = {
         "light": [HumanMessage("hi", id="1"), {"a": (1, None, b"x")}],
-        "long": "x" * 100_000,
-        "many": [[]] * 10_000,
+        "chat": [HumanMessage("about a sentence of words", id=str(n)) for n in range(40)],
+        "long": "x" * 300_000,
+        "many": [[]] * 20_000,
         "unknown": uuid4(),
     }
     engine, threads = RecordingEngine(), []
@@ -60,7 +87,7 @@ def test_what_is_light_is_serialized_on_the_loop(
         return threading.get_ident()
 
     loop_thread = asyncio.run(everything())
-    assert {kind == "light"} == {thread == loop_thread for thread in threads}
+    assert {kind in ("light", "chat")} == {thread == loop_thread for thread in threads}
     assert loop_thread not in engine.threads
 
 

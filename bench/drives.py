@@ -34,9 +34,11 @@ class Task(ABC):
 
     Attributes:
         new: Serialised new state of each unit.
+        counted: Whether bytes are counted between the saver and its engine meanwhile.
     """
 
     new: Sequence[bytes]
+    counted: bool = True
 
     @abstractmethod
     def drive(self, stage: Stage) -> AsyncIterator[None]:
@@ -232,7 +234,10 @@ class ManyThreadsTask(Task):
 
     An async saver gets a coroutine for each, on one event loop, beside a task that sleeps for 1 ms
     and notes by how much it overslept. Any other gets threads, 64 at most, that share them out.
+    This is about pace, of which counting would take a part that differs among savers.
     """
+
+    counted = False
 
     def __init__(self, turns: Sequence[Turn], *, conversations: int, seed: int) -> None:
         each = max(1, len(turns) // conversations)

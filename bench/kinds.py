@@ -25,10 +25,16 @@ class SaverUnavailableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one store lies: a directory that exists and holds nothing else, and its server."""
+    """Where one store lies: a directory that exists and holds nothing else, and its server.
+
+    Attributes:
+        counted: Whether bytes are counted between a saver opened here and its engine, which takes
+            time.
+    """
 
     directory: Path
     server: Server | None = None
+    counted: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,9 @@ def open_deltastore(durability: str, place: Place) -> Iterator[Opened]:
     from deltastore.options import StoreOptions
 
     options = StoreOptions(durability=durability)  # type: ignore[arg-type]
-    plain, tally = Store.open(place.directory, options), Tally()
-    store = Store(TallyingEngine(plain._session.engine, tally), options)
+    store, tally = Store.open(place.directory, options), Tally(counted=place.counted)
+    if place.counted:
+        store = Store(TallyingEngine(store._session.engine, tally), options)
     with DeltaStoreSaver.on_store(store) as saver:
         yield Opened(saver, tally)
 
@@ -56,9 +57,9 @@ def open_sqlite(place: Place) -> Iterator[Opened]:
     """Open `SqliteSaver` with its defaults: write-ahead log, full synchronisation."""
     with wanted("langgraph-checkpoint-sqlite"):
         from langgraph.checkpoint.sqlite import SqliteSaver
-    tally = Tally()
+    tally = Tally(counted=place.counted)
     connection = sqlite3.connect(  # as SqliteSaver.from_conn_string does
-        _sqlite_file(place), check_same_thread=False, factory=sqlite_factory(tally)
+        _sqlite_file(place), check_same_thread=False, factory=_sqlite_factory(tally)
     )
     with closing(connection):
         yield Opened(SqliteSaver(connection), tally)
@@ -76,9 +77,9 @@ class open_sqlite_async:  # noqa: N801 - used as the functions beside it are
         with wanted("langgraph-checkpoint-sqlite"):
             import aiosqlite
             from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
-        tally = Tally()
+        tally = Tally(counted=self._place.counted)
         self._connection = await aiosqlite.connect(
-            str(_sqlite_file(self._place)), factory=sqlite_factory(tally)
+            str(_sqlite_file(self._place)), factory=_sqlite_factory(tally)
         )
         return Opened(AsyncSqliteSaver(self._connection), tally)
 
@@ -86,6 +87,10 @@ class open_sqlite_async:  # noqa: N801 - used as the functions beside it are
         """Close."""
         await self._connection.close()
         _fold_sqlite_log(self._place)
+
+
+def _sqlite_factory(tally: Tally) -> type[sqlite3.Connection]:
+    return sqlite_factory(tally) if tally.counted else sqlite3.Connection
 
 
 def _sqlite_file(place: Place) -> Path:

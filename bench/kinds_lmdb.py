@@ -20,9 +20,10 @@ def open_lmdb_saver(name: str, place: Place) -> Iterator[Opened]:
         package = importlib.import_module("langgraph_checkpoint_lmdb")
     import lmdb
 
-    tally = Tally()
+    tally = Tally(counted=place.counted)
     with lmdb.open(str(place.directory), map_size=_LMDB_MAP_BYTES, max_dbs=2) as environment:
-        yield Opened(getattr(package, name)(TallyingEnvironment(environment, tally)), tally)
+        given = TallyingEnvironment(environment, tally) if place.counted else environment
+        yield Opened(getattr(package, name)(given), tally)
 
 
 class open_lmdb_saver_async:  # noqa: N801 - used as the functions beside it are

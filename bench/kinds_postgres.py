@@ -38,13 +38,13 @@ def open_postgres(place: Place) -> Iterator[Opened]:
         from psycopg.rows import dict_row
 
     assert place.server is not None
-    tally = Tally()
+    tally = Tally(counted=place.counted)
     with Connection.connect(
         place.server.dsn,
         autocommit=True,
         prepare_threshold=0,
         row_factory=dict_row,  # type: ignore[arg-type]
-        cursor_factory=postgres_cursor(Cursor, tally),
+        cursor_factory=postgres_cursor(Cursor, tally) if tally.counted else Cursor,
     ) as connection:
         saver = PostgresSaver(connection)  # type: ignore[arg-type]
         saver.setup()
@@ -65,13 +65,15 @@ class open_postgres_async:  # noqa: N801 - used as the functions beside it are
             from psycopg.rows import dict_row
 
         assert self._place.server is not None
-        tally = Tally()
+        tally = Tally(counted=self._place.counted)
         self._connection = await AsyncConnection.connect(
             self._place.server.dsn,
             autocommit=True,
             prepare_threshold=0,
             row_factory=dict_row,  # type: ignore[arg-type]
-            cursor_factory=postgres_async_cursor(AsyncCursor, tally),
+            cursor_factory=(
+                postgres_async_cursor(AsyncCursor, tally) if tally.counted else AsyncCursor
+            ),
         )
         saver = AsyncPostgresSaver(self._connection)  # type: ignore[arg-type]
         await saver.setup()

@@ -8,10 +8,12 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -22,9 +24,12 @@ from bench import replay, runner, server
 from bench.cell import Cell, run
 from bench.conversations import get_turns
 from bench.host import check_written
-from bench.kinds import Place
+from bench.kinds import Place, SaverUnavailableError
 from bench.savers import SAVERS, get_kind
+from bench.stage import Stage, run_to_end
+from bench.summary import as_text
 from bench.workloads import CATALOGUE
+from deltastore.testing import make_checkpoint
 
 TURNS = 6
 PLENTY = 8_000_000_000
@@ -105,8 +110,10 @@ def test_every_workload_ends_in_its_planned_state(workload: str, tmp_path: Path)
     turns, _ = get_turns(TURNS, path=None, seed=1)
     assert sum(map(len, CATALOGUE[workload].make(turns, 1).new)) == result["new_bytes"]
     assert 1.0 == pytest.approx(result["known_write"], abs=0.01)
-    # Each level holds what the one above it handed over.
-    assert result["engine_bytes"] < result["os_bytes"]
+    # Each level holds what the one above it handed over, where that is counted.
+    is_counted = not workload.startswith("many_threads_")
+    assert is_counted == (result["engine_bytes"] is not None)
+    assert (result["engine_bytes"] or 0) < result["os_bytes"]
     assert result["record_bytes"] < result["after_bytes"]
     assert result["vacuumed_bytes"] <= result["after_bytes"]
     records = [key + record for _, key, record in result["breakdown"]["kinds"].values()]
@@ -218,6 +225,53 @@ def test_bytes_handed_to_an_engine_are_those_of_its_records(saver: str, tmp_path
     # Numbers count nothing on the way to SQLite, and as their text at rest.
     assert handed == pytest.approx(kind.record_bytes(place), abs=200)
     assert len(value) / 20 < handed
+
+
+@pytest.mark.parametrize("saver", SAVERS)
+def test_a_saver_that_is_not_counted_stores_the_same(saver: str, tmp_path: Path) -> None:
+    """Pace is measured so; what cannot be had here says so, and nothing else goes wrong."""
+    kind = get_kind(saver)
+    config: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+
+    async def keep(place: Place) -> None:
+        stage = Stage(kind, place, monotonic() + 600)
+        await stage.open()
+        assert stage._opened is not None
+        tally = stage._opened.tally
+        checkpoint = make_checkpoint("1", {"x": 1}, {"x": ["hello"]})
+        await stage.call("put", config, checkpoint, {"step": 1}, {"x": 1})
+        await stage.reopen()
+        found = await stage.call("get_tuple", config)
+        assert {"x": ["hello"]} == found.checkpoint["channel_values"]
+        assert (False, 0, 0) == (tally.counted, tally.handed, tally.fetched)
+        await stage.close()
+        assert kind.name == "memory" or not stage.tally.counted
+
+    told = "not available"
+    try:
+        with ExitStack() as things:
+            started = None
+            if kind.on_server:
+                if why := server.why_unavailable():
+                    raise SaverUnavailableError(why)
+                # Not below pytest's directory, which the server's user may not enter.
+                scratch = things.enter_context(TemporaryDirectory())
+                Path(scratch).chmod(0o711)
+                started = things.enter_context(server.running_server(Path(scratch) / "server"))
+            run_to_end(keep(Place(tmp_path, started, counted=False)), is_async=kind.is_async)
+    except SaverUnavailableError as refused:
+        told = str(refused)
+    assert "not available" in told
+
+
+def test_what_is_not_counted_shows_as_nothing(tmp_path: Path) -> None:
+    """A zero would read as the best of all figures."""
+    result = run(cell("many_threads_8", "deltastore", tmp_path))
+    one = {"workload": "many_threads_8", "saver": "deltastore", "turns": TURNS, "repeat": 0}
+    line = as_text({"cells": [{**one, **result}]}).splitlines()[1]
+    # Workload, turns, saver, records, engine.
+    assert "-" == line.split()[4]
+    assert result["resume"]["read_bytes"] is None
 
 
 def test_one_command_runs_savers_side_by_side_and_keeps_the_results(

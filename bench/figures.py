@@ -27,6 +27,7 @@ from bench.conversations import Turn, get_turns
 from bench.figures_alone import measure_alone
 from bench.figures_bytes import TARGETS, measure_bytes
 from bench.figures_cpu import measure_head, measure_list, measure_overhead, measure_walk
+from bench.figures_parts import measure_parts
 from bench.figures_retention import measure_copy, measure_prune
 from bench.figures_table import HEADING, Result, lines_of
 from bench.figures_written import measure_written
@@ -52,6 +53,7 @@ FIGURES: Final[Mapping[str, Measure]] = {
     "copy": lambda long, _turns: measure_copy(long),
     "written": lambda long, turns: measure_written(long, _RECORDS * turns),
     "alone": lambda long, turns: measure_alone(long[:turns], _RECORDS * turns),
+    "parts": lambda long, turns: measure_parts(long[:turns]),
 }
 """Measurements by name; each is given three times as many turns as asked for, and the number."""
 

@@ -143,6 +143,6 @@ def _of_map(found: MapFacts | None) -> Iterator[str]:
 def _of_host() -> Iterator[str]:
     if IMPLEMENTATION == "crcmod-pure":
         yield (
-            "checksums are computed in pure Python, about 500 times slower than they could be: "
+            "checksums are computed in pure Python, some 300 times slower than they could be: "
             f'pip install "{_PACKAGE}[fast]"'
         )

@@ -24,7 +24,7 @@ Extend = Callable[[int, bytes], int]
 def select() -> tuple[str, Extend]:
     """Return the name and the function of the fastest implementation that can be imported.
 
-    Warns `RuntimeWarning` when only "crcmod-pure" is left, about 500 times slower than C.
+    Warns `RuntimeWarning` when only "crcmod-pure" is left, some 300 times slower than C.
     """
     try:
         google = import_module("google_crc32c")
@@ -43,7 +43,7 @@ def select() -> tuple[str, Extend]:
         return "crcmod", extend_with_crcmod
     warnings.warn(
         "crcmod was installed without its C extension and google-crc32c is not available: "
-        "checksums of deltastore are about 500 times slower than they could be; "
+        "checksums of deltastore are some 300 times slower than they could be; "
         'run pip install "langgraph-checkpoint-deltastore[fast]"',
         RuntimeWarning,
         stacklevel=2,
@@ -58,5 +58,5 @@ IMPLEMENTATION: Final = _SELECTED[0]
 extend: Final = _SELECTED[1]
 """Return the sum of `a + data`, given the sum of `a` (0 for none) and `data`.
 
-Cost: about 0.1 us plus 0.05 us per KiB with google-crc32c; 16 times that per KiB with crcmod.
+Cost: about 0.1 us plus 0.05 us per KiB with google-crc32c; some 40 times that per KiB with crcmod.
 """

@@ -128,6 +128,6 @@ def test_each_warning_has_its_case(
 
 
 def test_a_slow_checksum_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """500 times slower is no detail."""
+    """Hundreds of times slower is no detail."""
     monkeypatch.setattr(diagnosis, "IMPLEMENTATION", "crcmod-pure")
     assert any("[fast]" in one for one in doctor(path).warnings)

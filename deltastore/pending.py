@@ -58,7 +58,7 @@ def prepare_writes(reader: StreamReader | None, values: Values, new: NewWrites) 
     if entry.is_anchor:
         return PreparedWrites(new.rows, None)
     rows = rowcoding.code_on_own(reader, cid, entry.header, new.rows)
-    rows = rowcoding.code_at_hand(reader, values, entry.header.slots, rows)
+    rows = rowcoding.code_on_shown(reader, values, cid, entry.header.slots, rows)
     coded = any(row.base is not None for row in rows)
     return PreparedWrites(rows, entry.checksum if coded else None)
 

@@ -21,6 +21,7 @@ from deltastore.values import AtHand, Loaded, Values, largest_like
 
 _BYTES_MIN: Final = 160
 _LARGE_BYTES_MIN: Final = 1_024  # worth a look at other records than the header
+_VERY_LARGE_BYTES_MIN: Final = 16_384
 _OVERHEAD: Final = 16
 
 
@@ -42,13 +43,25 @@ def code_on_own(
     return tuple(_coded(row, own) for row in rows)
 
 
-def code_at_hand(
-    reader: StreamReader, values: Values, slots: Mapping[str, Slot], rows: Sequence[Row]
+def code_on_shown(
+    reader: StreamReader,
+    values: Values,
+    cid: bytes,
+    slots: Mapping[str, Slot],
+    rows: Sequence[Row],
 ) -> tuple[Row, ...]:
-    """Code large writes against any values that are shown and that cost no look-up."""
+    """Code large writes at a checkpoint against any values that it shows and that are at hand.
+
+    For a very large one, also against those it brought: what it costs to rebuild them is less than
+    what it costs to store the write.
+    """
     if not _are_large(rows):
         return tuple(rows)
     found = values.at_hand_of(reader, slots)
+    if any(row.base is None and len(row.data) >= _VERY_LARGE_BYTES_MIN for row in rows):
+        known = {one.channel for one in found}
+        others = {channel: slot for channel, slot in slots.items() if channel not in known}
+        found += _brought(reader, values, cid, others)
     return tuple(_coded(row, found) for row in rows)
 
 
@@ -87,6 +100,22 @@ def _stored_whole(
         if typed is not None:
             own = digest(typed.data) if ref.digest is None else ref.digest
             found.append(AtHand(channel, ref, Loaded(typed, own, 0, len(typed.data), 0)))
+    return found
+
+
+def _brought(
+    reader: StreamReader, values: Values, cid: bytes, slots: Mapping[str, Slot]
+) -> list[AtHand]:
+    """Return the values with records of their own that came with a checkpoint."""
+    found = []
+    for channel, slot in slots.items():
+        ref = slot.value
+        if ref is None or ref.cid != cid or ref.digest is None:
+            continue
+        try:
+            found.append(AtHand(channel, ref, values.load(reader, ref)))
+        except (CorruptionError, DecryptionError):
+            continue  # as in `_whole`
     return found
 
 

@@ -213,3 +213,32 @@ def damage_value(path: Path, cid: str, ordinal: int) -> None:
         assert record is not None
         txn.put(key, record[:-1] + bytes([record[-1] ^ 1]))
     engine.close()
+
+
+@pytest.mark.parametrize("how", ["one transaction", "cold"])
+def test_a_call_that_carries_the_state_is_a_delta_whenever_it_comes(how: str) -> None:
+    """The state it resembles may have come in the same transaction, or long before this opening."""
+    state = [random.Random(n).randbytes(240).hex() for n in range(100)]
+    engine = MemoryEngine()
+    store = Store(engine)
+    lane = Lane(Caller(lambda: DeltaStoreSaver.on_store(store)))
+    lane.put("1", new={"messages": 1}, values={"messages": state})
+    made = make_checkpoint("2", {"messages": 2}, {"messages": [*state, "more"]})
+    value, _ = new_checkpoint(
+        JsonPlusSerializer(), make_config("t", "", "1"), made, {}, {"messages": 2}
+    )
+    call = [("sends", [{"node": "tool", "state": [*state, "more", "and more"]}])]
+    at = make_config("t", "", "2")
+    write, _ = new_writes(JsonPlusSerializer(), at, call, "task", "")
+    if how == "cold":
+        store.put(value, None)
+        Store(engine).put(write, None)
+    else:
+        ops = [store._writer.prepare(new, None, 0)[0] for new in (write, value)]
+        with engine.begin(write=True) as txn:
+            for op in reversed(ops):
+                op(txn)
+    ((_, record),) = writes_at(engine, "2")
+    assert len(record) < 200
+    cold = Lane(Caller(lambda: DeltaStoreSaver.on_store(Store(engine))))
+    assert call == [found[1:] for found in cold.pending("2")]

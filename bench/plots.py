@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
 import matplotlib as mpl
@@ -224,12 +225,12 @@ def _throughput(groups: Sequence[Group]) -> Any:
 
 
 def _lag(group: Group) -> float | None:
-    lags = sorted(
+    lags = [
         result["notes"]["lag_ms"]["p99"]
         for result in group.results
         if result.get("notes", {}).get("lag_ms")
-    )
-    return lags[len(lags) // 2] if lags else None
+    ]
+    return median(lags) if lags else None
 
 
 _PLOTS: Final[Mapping[str, Callable[[Sequence[Group]], Any]]] = {

@@ -42,9 +42,7 @@ SETS: Final[Mapping[str, Plan]] = {
     "growth-100": Plan(_EVERY, ("calls_plain", "calls_delta"), (100,), cap_seconds=600),
     "growth-1000": Plan(_EVERY, ("calls_delta", "calls_plain"), (1_000,), cap_seconds=900),
     "growth-5000-delta": Plan(_EVERY, ("calls_delta",), (5_000,), cap_seconds=1_500),
-    "growth-5000-plain": Plan(
-        ("deltastore", "sqlite"), ("calls_plain",), (5_000,), cap_seconds=1_500
-    ),
+    "growth-5000-plain": Plan(_EVERY, ("calls_plain",), (5_000,), cap_seconds=600),
     "threads-async": Plan(
         _ASYNC,
         ("many_threads_1", "many_threads_8", "many_threads_64"),
@@ -57,16 +55,15 @@ SETS: Final[Mapping[str, Plan]] = {
         _EVERY, ("many_threads_1", "many_threads_16"), (128,), repeats=2, cap_seconds=120
     ),
     "durability": Plan(
-        ("deltastore", "deltastore-normal"), ("chat_delta",), (100,), repeats=2, cap_seconds=120
+        ("deltastore", "deltastore-normal", "deltastore-relaxed"),
+        ("chat_delta",),
+        (100,),
+        repeats=2,
+        cap_seconds=120,
     ),
     "looking-back": Plan(_EVERY, ("resume", "history", "prune_copy"), (1_000,), cap_seconds=600),
-    "graphs-1000": Plan(
-        ("deltastore",),
-        ("chat_delta", "chat_plain"),
-        (1_000,),
-        cap_seconds=1_500,
-    ),
-    "agent-tools": Plan(("deltastore",), ("agent_tools",), (100, 1_000), cap_seconds=1_500),
+    "graphs-1000": Plan(_EVERY, ("chat_delta", "chat_plain"), (1_000,), cap_seconds=600),
+    "agent-tools-1000": Plan(_EVERY, ("agent_tools",), (1_000,), cap_seconds=600),
 }
 """The published runs by name, which is also the name of their file."""
 

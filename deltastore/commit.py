@@ -355,6 +355,8 @@ class CommitQueue:
                     self._callers = deque(e for e in self._callers if e is not own and not e.told)
                     if leads:
                         self._hand_over(None)
+                    elif self._leader is not None:
+                        self._leader.wake()  # who named it may have been cut off before that
                     return
             if own.told:
                 return

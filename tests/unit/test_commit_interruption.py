@@ -14,6 +14,7 @@ import pytest
 
 from deltastore.commit import CommitQueue, Op
 from deltastore.errors import EngineError, ForkedStoreError, StoreClosedError
+from deltastore.queued import Queued
 from tests.unit.commit_fakes import (
     PATIENCE,
     Callers,
@@ -326,6 +327,29 @@ class TestInterruption:
         assert outcomes.complete.wait(PATIENCE)
         assert {(None, failure), (b"a", None)} == set(outcomes.got)
         assert {b"a"} == set(engine.state)
+
+    def test_between_naming_the_next_leader_and_waking_it_hangs_nobody(
+        self, engine: DictEngine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The one named sleeps, and nobody else would wake it."""
+        queue, callers = CommitQueue(engine, batch_max=1), Callers()
+        wake, main, left = Queued.wake, threading.get_ident(), [KeyboardInterrupt()]
+        other: list[Future[Any]] = []
+
+        def interrupted(entry: Queued) -> None:
+            if left and threading.get_ident() == main and not entry.told:
+                raise left.pop()
+            wake(entry)
+
+        def wait_for_other(_: Any) -> None:
+            other.append(callers.start(partial(queue.run, put(b"other"))))
+            until(lambda: queue.queued == 2)
+
+        monkeypatch.setattr(Queued, "wake", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            queue.run(wait_for_other)
+        assert b"other" == other[0].result(PATIENCE)
+        queue.close()
 
     @pytest.mark.parametrize("batch_max", [1, 2, 512])
     def test_at_any_moment_hangs_nobody(self, engine: DictEngine, batch_max: int) -> None:

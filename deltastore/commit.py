@@ -355,8 +355,10 @@ class CommitQueue:
                     self._callers = deque(e for e in self._callers if e is not own and not e.told)
                     if leads:
                         self._hand_over(None)
-                    elif self._leader is not None:
-                        self._leader.wake()  # who named it may have been cut off before that
+                    elif self._leader is not None and not self._leader_thread:
+                        # Named and not leading yet; who named it may have been cut off before it
+                        # woke it. One that leads wakes itself, and two may not at once.
+                        self._leader.wake()
                     return
             if own.told:
                 return

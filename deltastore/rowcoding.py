@@ -12,7 +12,7 @@ from typing import Final
 
 from deltastore.errors import CorruptionError, DecryptionError
 from deltastore.format import delta
-from deltastore.format.header import Header, Slot
+from deltastore.format.header import Header, Slot, ValueRef
 from deltastore.format.value import ValueRecord, digest
 from deltastore.format.writes import Row, RowBase
 from deltastore.log import StreamReader
@@ -83,14 +83,18 @@ def _are_large(rows: Iterable[Row]) -> bool:
     return any(len(row.data) >= _LARGE_BYTES_MIN for row in rows)
 
 
+def _brought_refs(cid: bytes, slots: Mapping[str, Slot]) -> list[tuple[str, ValueRef]]:
+    refs = ((channel, slot.value) for channel, slot in slots.items())
+    return [(channel, ref) for channel, ref in refs if ref is not None and ref.cid == cid]
+
+
 def _stored_whole(
     reader: StreamReader, cid: bytes, header: Header, *, are_large: bool, only: str | None = None
 ) -> list[AtHand]:
     """Return the values a checkpoint stores itself and whole; only inline ones if not large."""
     found = []
-    for channel, slot in header.slots.items():
-        ref = slot.value
-        if ref is None or ref.cid != cid or only not in (None, channel):
+    for channel, ref in _brought_refs(cid, header.slots):
+        if only not in (None, channel):
             continue
         typed: Typed | None = None
         if ref.digest is None:
@@ -108,9 +112,8 @@ def _brought(
 ) -> list[AtHand]:
     """Return the values with records of their own that came with a checkpoint."""
     found = []
-    for channel, slot in slots.items():
-        ref = slot.value
-        if ref is None or ref.cid != cid or ref.digest is None:
+    for channel, ref in _brought_refs(cid, slots):
+        if ref.digest is None:
             continue
         try:
             found.append(AtHand(channel, ref, values.load(reader, ref)))
